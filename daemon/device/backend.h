@@ -1,0 +1,73 @@
+// What an accelerator must offer. `host` and `sim` are here; `ascend` will load its runtime with
+// dlopen, so that nothing needs it to start.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "proto/base/fd.h"
+#include "transports/memory_access.h"
+
+namespace hixld {
+
+// Where an operation on device memory runs. The daemon is the default; a backend whose memory
+// cannot be imported by another process has it done in the owner's process by command.
+enum class ExecutionPlace : uint8_t { kDaemon, kClient };
+
+struct DeviceCapabilities {
+  bool allocate = false;
+  bool copy_host_device = false;
+  bool copy_device_device = false;  // between two devices, without the host
+  bool export_shareable = false;    // a descriptor or key another process can import
+  bool import_shareable = false;
+  bool host_mappable = false;       // a host process can map device memory
+  bool dma_buf = false;             // for RDMA registration
+  ExecutionPlace place = ExecutionPlace::kDaemon;
+};
+
+struct DeviceDescription {
+  int32_t device_id = 0;  // physical
+  std::string backend;
+  std::string product;    // "Ascend910B3" and the like; "host" for the host backend
+  uint64_t memory_bytes = 0;
+  uint64_t memory_used = 0;
+  DeviceCapabilities capabilities;
+};
+
+// One allocation of device memory; freed when the last reference goes.
+class DeviceAllocation {
+ public:
+  virtual ~DeviceAllocation() = default;
+  // The address by which the device knows it; never 0.
+  virtual uint64_t device_address() const = 0;
+  virtual uint64_t size() const = 0;
+  // Reads and writes go through the device's copy engine.
+  virtual std::shared_ptr<MemoryAccess> access() = 0;
+  // A descriptor by which a client process can map the memory, where host_mappable.
+  virtual absl::StatusOr<UniqueFd> ExportFd() = 0;
+  virtual uint64_t export_offset() const = 0;
+};
+
+class DeviceBackend {
+ public:
+  virtual ~DeviceBackend() = default;
+  virtual absl::string_view name() const = 0;
+  virtual std::vector<DeviceDescription> Devices() const = 0;
+  // RESOURCE_EXHAUSTED when the device's memory is full, PARAM_INVALID for an unknown device
+  // (message lists the allowed ids). `alignment` is a power of two.
+  virtual absl::StatusOr<std::shared_ptr<DeviceAllocation>> Allocate(int32_t device_id,
+                                                                     uint64_t size,
+                                                                     uint64_t alignment) = 0;
+  // Copies between two allocations of this backend on the device's own engine, asynchronously.
+  // UNSUPPORTED where copy_device_device is false.
+  virtual void CopyDeviceToDevice(MemoryAccess* source, uint64_t source_offset,
+                                  MemoryAccess* target, uint64_t target_offset, uint64_t length,
+                                  MemoryAccess::Done done) = 0;
+};
+
+}  // namespace hixld

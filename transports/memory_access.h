@@ -1,0 +1,62 @@
+// How the daemon touches one piece of registered memory, whatever backs it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+
+namespace hixld {
+
+class MemoryAccess {
+ public:
+  enum class Kind : uint8_t {
+    kMapped,    // the daemon has the same pages mapped
+    kProcess,   // process_vm_readv / process_vm_writev on (pid, address)
+    kExecutor,  // the owner's process copies by command, through the relay pool
+    kDevice,    // the device backend's copy engine
+  };
+
+  // One contiguous copy between this memory and host memory of this process. `offset` counts from
+  // the access's first byte; the caller has checked that [offset, offset + length) lies inside.
+  struct Slice {
+    uint64_t offset = 0;
+    std::byte* host = nullptr;
+    uint64_t length = 0;
+  };
+
+  // Called exactly once, on any thread, possibly before Read or Write returns. After it no byte
+  // moves any more.
+  using Done = absl::AnyInvocable<void(absl::Status)>;
+
+  virtual ~MemoryAccess() = default;
+
+  Kind kind() const { return kind_; }
+  uint64_t length() const { return length_; }
+  // The first byte in this process, or nullptr when the memory can only be reached through Read
+  // and Write. Valid as long as this object.
+  std::byte* mapped() const { return mapped_; }
+
+  // Memory -> host buffers. Mapped memory is copied by the caller's thread; every other kind
+  // returns at once. The object and the host buffers must live until `done`.
+  virtual void Read(std::vector<Slice> slices, Done done) = 0;
+  // Host buffers -> memory.
+  virtual void Write(std::vector<Slice> slices, Done done) = 0;
+
+  // What an error message calls it: "host memory of pid 12", "sim device 0".
+  virtual absl::string_view description() const = 0;
+
+ protected:
+  MemoryAccess(Kind kind, std::byte* mapped, uint64_t length)
+      : kind_(kind), mapped_(mapped), length_(length) {}
+
+ private:
+  const Kind kind_;
+  std::byte* const mapped_;
+  const uint64_t length_;
+};
+
+}  // namespace hixld
