@@ -15,9 +15,9 @@ namespace {
 constexpr char kAllowed[] = "a.b.c.d, a.b.c.d:port, [v6] or [v6]:port with port -2147483648..65535";
 
 absl::Status BadEndpoint(absl::string_view text, absl::string_view reason) {
-  return ParamInvalid(absl::StrCat("engine id \"", text, "\" is malformed: ", reason, "; allowed: ",
-                                   kAllowed),
-                      {.object = absl::StrCat("engine ", text), .allowed = kAllowed});
+  return ParamInvalid(
+      absl::StrCat("engine id \"", text, "\" is malformed: ", reason, "; allowed: ", kAllowed),
+      {.object = absl::StrCat("engine ", text), .allowed = kAllowed});
 }
 
 // A port of 0 or below is legal and means that the engine only acts as a client.

@@ -25,11 +25,11 @@ enum class ApiCode : uint32_t {
 
 // What an error is about. Every field may be empty.
 struct ErrorInfo {
-  std::string object = {};    // the thing: "region 0x7f..+4096", "engine 10.0.0.1:26000"
-  std::string limit = {};     // the limit that was reached: "64 regions"
-  std::string option = {};    // the option that changes it: "limits.max_regions_per_session"
-  std::string allowed = {};   // the allowed values: "1..65535"
-  std::string text_code = {}; // "HIXL_001002" where one is defined (contract 5.3)
+  std::string object = {};     // the thing: "region 0x7f..+4096", "engine 10.0.0.1:26000"
+  std::string limit = {};      // the limit that was reached: "64 regions"
+  std::string option = {};     // the option that changes it: "limits.max_regions_per_session"
+  std::string allowed = {};    // the allowed values: "1..65535"
+  std::string text_code = {};  // "HIXL_001002" where one is defined (contract 5.3)
 };
 
 // Makes a status whose API code is `code`; its canonical code follows from it.
@@ -61,11 +61,11 @@ std::string SerializeErrorDetail(const absl::Status& status);
 absl::Status StatusFromErrorDetail(absl::string_view message, absl::string_view serialized_detail,
                                    absl::StatusCode fallback);
 
-#define HIXLD_RETURN_IF_ERROR(expr)            \
-  do {                                         \
+#define HIXLD_RETURN_IF_ERROR(expr)           \
+  do {                                        \
     if (absl::Status _s = (expr); !_s.ok()) { \
-      return _s;                               \
-    }                                          \
+      return _s;                              \
+    }                                         \
   } while (false)
 
 #define HIXLD_CONCAT_INNER(a, b) a##b

@@ -18,11 +18,11 @@ constexpr uint32_t kMaxPiecesPerFrame = 4096;
 constexpr uint64_t kMaxBodyBytes = 16ULL << 20;
 
 enum class FrameType : uint8_t {
-  kLaneHello = 1,  // initiator -> target, first on a lane; body: 32-byte proof
-  kWrite = 2,      // initiator -> target: pieces, then body
-  kWriteAck = 3,   // target -> initiator: `code`, no body
-  kRead = 4,       // initiator -> target: pieces, no body
-  kReadData = 5,   // target -> initiator: body, or `code` != 0 and no body
+  kLaneHello = 1,    // initiator -> target, first on a lane; body: 32-byte proof
+  kWrite = 2,        // initiator -> target: pieces, then body
+  kWriteAck = 3,     // target -> initiator: `code`, no body
+  kRead = 4,         // initiator -> target: pieces, no body
+  kReadData = 5,     // target -> initiator: body, or `code` != 0 and no body
   kLaneWelcome = 6,  // target -> initiator, answers kLaneHello
 };
 
@@ -35,8 +35,8 @@ struct FrameHeader {
   uint64_t channel = 0;   // the target's channel id; kLaneHello: lane index
   uint32_t stripe = 0;
   uint32_t pieces = 0;
-  uint64_t body = 0;      // bytes of body that follow (kRead: bytes asked for)
-  uint32_t code = 0;      // API result code in answers, 0 = success
+  uint64_t body = 0;  // bytes of body that follow (kRead: bytes asked for)
+  uint32_t code = 0;  // API result code in answers, 0 = success
 };
 
 // One contiguous range of the target's memory.

@@ -1,0 +1,182 @@
+#include "proto/ring/consumer.h"
+
+#include <sys/eventfd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "proto/base/memfd.h"
+#include "proto/base/status.h"
+#include "proto/ring/futex.h"
+
+namespace hixld::ring {
+namespace {
+
+absl::Status Nonsense(absl::string_view field, uint64_t value, absl::string_view allowed) {
+  return ParamInvalid(
+      absl::StrCat("submission ring: ", field, " is ", value, "; allowed: ", allowed),
+      {.object = "submission ring", .allowed = std::string(allowed)});
+}
+
+// Reads shared memory that may change meanwhile, without a data race in the language's sense:
+// word by word, relaxed.
+void CopyShared(const void* from, void* to, size_t bytes) {
+  const auto* source = static_cast<const uint64_t*>(from);
+  auto* target = static_cast<uint64_t*>(to);
+  for (size_t i = 0; i < bytes / sizeof(uint64_t); ++i) {
+    target[i] = __atomic_load_n(source + i, __ATOMIC_RELAXED);
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Consumer>> Consumer::Create(const Geometry& geometry) {
+  const uint64_t bytes = TotalBytes(geometry);
+  HIXLD_ASSIGN_OR_RETURN(UniqueFd memory_fd, CreateSealedMemfd("hixld-rings", bytes));
+  HIXLD_ASSIGN_OR_RETURN(Mapping memory, MapShared(memory_fd.get(), 0, bytes));
+  UniqueFd wake_fd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!wake_fd.valid()) return ErrnoError(errno, "create an eventfd");
+  return std::unique_ptr<Consumer>(
+      new Consumer(geometry, std::move(memory_fd), std::move(memory), std::move(wake_fd)));
+}
+
+Consumer::Consumer(const Geometry& geometry, UniqueFd memory_fd, Mapping memory, UniqueFd wake_fd)
+    : geometry_(geometry),
+      memory_fd_(std::move(memory_fd)),
+      memory_(std::move(memory)),
+      wake_fd_(std::move(wake_fd)),
+      header_(reinterpret_cast<Header*>(memory_.data())),
+      active_(geometry.slots) {
+  entries_ = reinterpret_cast<Entry*>(memory_.data() + EntriesOffset());
+  slots_ = reinterpret_cast<Slot*>(memory_.data() + SlotsOffset(geometry));
+  arena_ = reinterpret_cast<Descriptor*>(memory_.data() + ArenaOffset(geometry));
+  header_->version = kLayoutVersion;
+  header_->entries = geometry.entries;
+  header_->slots = geometry.slots;
+  header_->arena_descriptors = geometry.arena_descriptors;
+  header_->entries_offset = EntriesOffset();
+  header_->slots_offset = SlotsOffset(geometry);
+  header_->arena_offset = ArenaOffset(geometry);
+  header_->total_bytes = memory_.size();
+  header_->daemon_sleeps.store(1, std::memory_order_relaxed);
+  header_->magic = kMagic;
+}
+
+absl::Status Consumer::CheckEntry(const Entry& entry) const {
+  if (entry.slot >= geometry_.slots) {
+    return Nonsense("slot", entry.slot, absl::StrCat("0..", geometry_.slots - 1));
+  }
+  if (entry.op > static_cast<uint16_t>(Op::kWrite)) return Nonsense("op", entry.op, "0..1");
+  if ((entry.flags & ~(kInline | kMore)) != 0) return Nonsense("flags", entry.flags, "0..3");
+  const uint32_t most =
+      (entry.flags & kInline) != 0 ? kInlineDescriptors : geometry_.arena_descriptors;
+  if (entry.count == 0 || entry.count > most) {
+    return Nonsense("count", entry.count, absl::StrCat("1..", most));
+  }
+  if (entry.arena_index >= geometry_.arena_descriptors) {
+    return Nonsense("arena index", entry.arena_index,
+                    absl::StrCat("0..", geometry_.arena_descriptors - 1));
+  }
+  if (collecting_) {
+    if (entry.slot != partial_.slot) {
+      return Nonsense("slot of a continued batch", entry.slot, absl::StrCat(partial_.slot));
+    }
+  } else if (active_[entry.slot].load(std::memory_order_acquire)) {
+    return Nonsense("slot", entry.slot, "a slot without a running transfer");
+  }
+  return absl::OkStatus();
+}
+
+void Consumer::CopyDescriptors(const Entry& entry) {
+  auto& out = partial_.descriptors;
+  const size_t before = out.size();
+  out.resize(before + entry.count);
+  if ((entry.flags & kInline) != 0) {
+    std::copy_n(entry.inline_descriptors, entry.count,
+                out.begin() + static_cast<ptrdiff_t>(before));
+    return;
+  }
+  const uint32_t first = std::min(entry.count, geometry_.arena_descriptors - entry.arena_index);
+  CopyShared(arena_ + entry.arena_index, out.data() + before, first * sizeof(Descriptor));
+  CopyShared(arena_, out.data() + before + first, (entry.count - first) * sizeof(Descriptor));
+}
+
+void Consumer::AdvanceHead() {
+  ++head_;
+  header_->head.store(head_, std::memory_order_seq_cst);
+  if (header_->room_waiters.load(std::memory_order_seq_cst) == 0) return;
+  header_->room_waiters.store(0, std::memory_order_seq_cst);
+  FutexWakeAll(&header_->head);
+}
+
+absl::StatusOr<bool> Consumer::Next(uint32_t max_descriptors, Batch* batch) {
+  while (true) {
+    const uint32_t tail = header_->tail.load(std::memory_order_acquire);
+    if (tail == head_) return false;
+    if (tail - head_ > geometry_.entries) {
+      return Nonsense("tail", tail, absl::StrCat(head_, "..", head_ + geometry_.entries));
+    }
+    Entry entry;
+    CopyShared(&entries_[head_ & (geometry_.entries - 1)], &entry, sizeof(entry));
+    HIXLD_RETURN_IF_ERROR(CheckEntry(entry));
+    if (!collecting_) {
+      partial_ = Batch{.engine = entry.engine,
+                       .channel = entry.channel,
+                       .timeout_ns = entry.timeout_ns,
+                       .slot = entry.slot,
+                       .op = static_cast<Op>(entry.op)};
+      collecting_ = true;
+      too_long_ = false;
+      active_[entry.slot].store(true, std::memory_order_relaxed);
+      in_flight_.fetch_add(1, std::memory_order_relaxed);
+      slots_[entry.slot].state.store(kAccepted, std::memory_order_release);
+    }
+    if (partial_.descriptors.size() + entry.count > max_descriptors) too_long_ = true;
+    if (!too_long_) CopyDescriptors(entry);
+    AdvanceHead();
+    if ((entry.flags & kMore) != 0) continue;
+    collecting_ = false;
+    if (too_long_) {
+      Publish(partial_.slot, kFailed, static_cast<uint32_t>(ApiCode::kResourceExhausted), 0, 0,
+              absl::StrCat("the batch has more than ", max_descriptors,
+                           " descriptors; option limits.max_descriptors_per_transfer"));
+      partial_ = Batch{};
+      continue;
+    }
+    *batch = std::move(partial_);
+    partial_ = Batch{};
+    return true;
+  }
+}
+
+bool Consumer::TrySleep() {
+  header_->daemon_sleeps.store(1, std::memory_order_seq_cst);
+  if (header_->tail.load(std::memory_order_seq_cst) == head_) return true;
+  StayAwake();
+  return false;
+}
+
+void Consumer::StayAwake() { header_->daemon_sleeps.store(0, std::memory_order_seq_cst); }
+
+void Consumer::Publish(uint32_t slot, SlotState state, uint32_t code, uint64_t bytes,
+                       uint64_t transfer_id, absl::string_view text) {
+  Slot& s = slots_[slot];
+  s.code = code;
+  s.bytes = bytes;
+  s.transfer_id = transfer_id;
+  const size_t length = std::min(text.size(), kErrorTextBytes);
+  memcpy(s.text, text.data(), length);
+  s.text_length = static_cast<uint32_t>(length);
+  // Before the state: the client may reuse the slot as soon as it sees the state.
+  active_[slot].store(false, std::memory_order_release);
+  in_flight_.fetch_sub(1, std::memory_order_relaxed);
+  s.state.store(state, std::memory_order_seq_cst);
+  if (s.waiters.load(std::memory_order_seq_cst) == 0) return;
+  s.waiters.store(0, std::memory_order_relaxed);
+  FutexWakeAll(&s.state);
+}
+
+}  // namespace hixld::ring
