@@ -49,6 +49,7 @@ struct Entry {
   uint16_t op;
   uint16_t flags;
   Descriptor inline_descriptors[kInlineDescriptors];
+  uint64_t reserved[2];
 };
 static_assert(sizeof(Entry) == 128);
 
