@@ -2,7 +2,6 @@
 // each test case is also written as JUnit XML, so that reports count cases and not binaries.
 #define CATCH_CONFIG_MAIN
 #include <catch2/catch.hpp>
-
 #include <cstdlib>
 #include <fstream>
 #include <string>
