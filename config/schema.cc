@@ -93,7 +93,8 @@ std::optional<std::string> CheckIpAddress(const std::string& text) {
 std::optional<std::string> CheckListenAddress(const std::string& text) {
   if (text.empty()) return std::nullopt;
   const auto endpoint = ParseEndpoint(text);
-  if (!endpoint.ok() || !endpoint->listens()) return "is no IP:PORT";
+  if (!endpoint.ok()) return "is no IP:PORT";
+  if (!endpoint->listens() && !absl::EndsWith(text, ":0")) return "has no port";
   return std::nullopt;
 }
 
@@ -243,8 +244,8 @@ std::vector<ConfigKey> TelemetryKeys() {
                                                             {"json", LogFormat::kJson}},
              "text: a line for people; json: an object per line for programs."),
       Text(KEY(telemetry.metrics_address), "IP:PORT, or \"\"", CheckListenAddress,
-           "Where Prometheus reads metrics over HTTP (/metrics), such as 127.0.0.1:9400. Empty: "
-           "nowhere."),
+           "Where Prometheus reads metrics over HTTP (/metrics), such as 127.0.0.1:9400; port 0 "
+           "takes a free one, which the log names. Empty: nowhere."),
   };
 }
 

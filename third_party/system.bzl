@@ -34,7 +34,7 @@ _LIBRARIES = {
     "cli11": [],
     "nlohmann_json": [],
     "catch2": [],
-    "prometheus": ["-lprometheus-cpp-pull", "-lprometheus-cpp-core"],
+    "prometheus": ["-lprometheus-cpp-pull", "-lprometheus-cpp-core", "-lcivetweb-cpp"],
     "systemd": ["-lsystemd"],
     "openssl": ["-lcrypto"],
     "ssl": ["-lssl", "-lcrypto"],
