@@ -10,6 +10,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from harness import hosts as hosts_module  # noqa: E402
 from harness.daemon import Daemon, new_cluster_key  # noqa: E402
 from harness.installation import find_installation  # noqa: E402
+from harness.peer import Peer, engine_id  # noqa: E402
 from harness.worker import Worker  # noqa: E402
 
 
@@ -83,6 +84,27 @@ def two_nodes(hosts, daemon, cluster_key):
     """Two hosts with a daemon each, in one cluster."""
     pair = hosts(2)
     return [daemon(host=host, cluster_key=cluster_key) for host in pair]
+
+
+@pytest.fixture
+def peer(worker):
+    """Factory of client processes with an initialised engine."""
+
+    def make(daemon, engine=None, options=None):
+        return Peer(worker(daemon), engine or engine_id(daemon), options)
+
+    return make
+
+
+@pytest.fixture(params=["one daemon", "two nodes"])
+def two_peers(request, peer):
+    """Two client processes whose engines are on one daemon, and on two."""
+    if request.param == "one daemon":
+        node = request.getfixturevalue("daemon")()
+        nodes = [node, node]
+    else:
+        nodes = request.getfixturevalue("two_nodes")
+    return peer(nodes[0]), peer(nodes[1])
 
 
 @pytest.hookimpl(hookwrapper=True)

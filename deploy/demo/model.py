@@ -14,6 +14,9 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np  # noqa: E402  (must come after the line above)
 
+_TEMPERATURE = 0.6
+_NOISE_SEED = 7
+
 CHECKPOINT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "model.npz")
 
 
@@ -96,18 +99,29 @@ class Transformer:
         return (gate / (1 + np.exp(-gate)) * up) @ self._layer(index, "down")
 
 
+def next_token(logits, position):
+    """Samples with noise that depends on the position alone, so that every run draws the same.
+
+    Always taking the likeliest byte would be as repeatable, but sends a model of this size into
+    loops after a few words.
+    """
+    noise = np.random.default_rng((_NOISE_SEED, position)).gumbel(size=logits.shape)
+    return int(np.argmax(logits / _TEMPERATURE + noise))
+
+
 def prefill(model, prompt, sequence):
     """Feeds the prompt and returns the first generated token."""
     if not prompt:
         raise ValueError("the prompt is empty")
     for token in prompt:
         logits = model.step(token, sequence)
-    return int(np.argmax(logits))
+    return next_token(logits, sequence.length)
 
 
 def decode(model, first, count, sequence):
-    """Returns `count` greedy tokens, the first of which is `first`; the cache holds all before it."""
+    """Returns `count` tokens, the first of which is `first`; the cache holds all before it."""
     tokens = [first]
     while len(tokens) < count:
-        tokens.append(int(np.argmax(model.step(tokens[-1], sequence))))
+        logits = model.step(tokens[-1], sequence)
+        tokens.append(next_token(logits, sequence.length))
     return tokens
