@@ -62,6 +62,8 @@ struct TransferJob {
   std::atomic<uint64_t> bytes_done{0};
   // Which worker the channel belongs to.
   uint32_t worker = 0;
+  // The sink's own record of the transfer; set by Submit.
+  std::weak_ptr<void> sink_state;
 };
 
 // Where the pieces of transfers go: the local transport, or one link to another daemon.
@@ -109,6 +111,7 @@ struct LaneStats {
   std::string local_address;
   std::string remote_address;
   std::string state;  // "up", "connecting", "down"
+  std::string error;  // why it is not up; the last failure otherwise
   uint64_t bytes_sent = 0;
   uint64_t bytes_received = 0;
   uint64_t reconnects = 0;

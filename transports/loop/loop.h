@@ -40,7 +40,8 @@ class Loop {
   };
 
   static absl::StatusOr<std::unique_ptr<Loop>> Start(Options options);
-  // Stops and joins; tasks still queued are run first, timers are dropped.
+  // Stops and joins; tasks still queued are run first, timers and steps are dropped. Never on the
+  // loop's own thread.
   ~Loop();
   Loop(const Loop&) = delete;
   Loop& operator=(const Loop&) = delete;
@@ -78,8 +79,11 @@ class Loop {
   Stats stats() const;
 
  private:
+  friend class WorkerSet;
   class Impl;
   explicit Loop(std::unique_ptr<Impl> impl);
+  void Stop();
+  bool DropTasks();
   std::unique_ptr<Impl> impl_;
 };
 
@@ -88,6 +92,11 @@ class WorkerSet {
  public:
   // `count` >= 1 loops named "hixld-w0", "hixld-w1", ...
   static absl::StatusOr<std::unique_ptr<WorkerSet>> Start(uint32_t count, int64_t max_spin_ns);
+  WorkerSet() = default;
+  // Stops all loops before it frees the first, since they post to each other.
+  ~WorkerSet();
+  WorkerSet(const WorkerSet&) = delete;
+  WorkerSet& operator=(const WorkerSet&) = delete;
   uint32_t size() const { return static_cast<uint32_t>(loops_.size()); }
   Loop& at(uint32_t index) { return *loops_[index % loops_.size()]; }
   // The next one in turn, for a new channel or lane.
