@@ -105,9 +105,10 @@ std::optional<std::string> CheckListenAddress(const std::string& text) {
 std::vector<ConfigKey> SocketKeys() {
   return {
       Text(KEY(socket.path), "an absolute path of at most 96 bytes, or \"\"", CheckSocketPath,
-           "Unix socket of the gRPC services; the fd channel's socket stands beside it. Empty: "
-           "/run/hixld/hixld.sock for the system service, $XDG_RUNTIME_DIR/hixld/hixld.sock (else "
-           "/tmp/hixld-UID/hixld.sock) for a private daemon."),
+           "Unix socket of the gRPC services; the fd channel's socket (.fd) and the lock file "
+           "(.lock) "
+           "stand beside it. Empty: /run/hixld/hixld.sock for the system service, "
+           "$XDG_RUNTIME_DIR/hixld.sock (else /tmp/hixld-UID/hixld.sock) for a private daemon."),
       Mode(KEY(socket.mode), 0600, 0777,
            "Permission bits of the sockets. Who may write to them may use the daemon."),
       Text(KEY(socket.group), "a group's name, or \"\"", CheckName,
