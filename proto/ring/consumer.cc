@@ -90,18 +90,26 @@ absl::Status Consumer::CheckEntry(const Entry& entry) const {
   return absl::OkStatus();
 }
 
-void Consumer::CopyDescriptors(const Entry& entry) {
-  auto& out = partial_.descriptors;
-  const size_t before = out.size();
-  out.resize(before + entry.count);
-  if ((entry.flags & kInline) != 0) {
-    std::copy_n(entry.inline_descriptors, entry.count,
-                out.begin() + static_cast<ptrdiff_t>(before));
-    return;
+void Consumer::Append(const Descriptor* descriptors, uint32_t count) {
+  for (uint32_t i = 0; i < count; ++i) {
+    // The arena may change meanwhile: each word is read once.
+    Descriptor copy;
+    CopyShared(&descriptors[i], &copy, sizeof(copy));
+    partial_.local.push_back(copy.local);
+    partial_.remote.push_back(copy.remote);
+    partial_.lengths.push_back(copy.length);
   }
+}
+
+void Consumer::CopyDescriptors(const Entry& entry) {
+  const size_t after = partial_.size() + entry.count;
+  partial_.local.reserve(after);
+  partial_.remote.reserve(after);
+  partial_.lengths.reserve(after);
+  if ((entry.flags & kInline) != 0) return Append(entry.inline_descriptors, entry.count);
   const uint32_t first = std::min(entry.count, geometry_.arena_descriptors - entry.arena_index);
-  CopyShared(arena_ + entry.arena_index, out.data() + before, first * sizeof(Descriptor));
-  CopyShared(arena_, out.data() + before + first, (entry.count - first) * sizeof(Descriptor));
+  Append(arena_ + entry.arena_index, first);
+  Append(arena_, entry.count - first);
 }
 
 void Consumer::AdvanceHead() {
@@ -134,7 +142,7 @@ absl::StatusOr<bool> Consumer::Next(uint32_t max_descriptors, Batch* batch) {
       in_flight_.fetch_add(1, std::memory_order_relaxed);
       slots_[entry.slot].state.store(kAccepted, std::memory_order_release);
     }
-    if (partial_.descriptors.size() + entry.count > max_descriptors) too_long_ = true;
+    if (partial_.size() + entry.count > max_descriptors) too_long_ = true;
     if (!too_long_) CopyDescriptors(entry);
     AdvanceHead();
     if ((entry.flags & kMore) != 0) continue;
@@ -168,7 +176,7 @@ void Consumer::Publish(uint32_t slot, SlotState state, uint32_t code, uint64_t b
   s.bytes = bytes;
   s.transfer_id = transfer_id;
   const size_t length = std::min(text.size(), kErrorTextBytes);
-  memcpy(s.text, text.data(), length);
+  if (length > 0) memcpy(s.text, text.data(), length);
   s.text_length = static_cast<uint32_t>(length);
   // Before the state: the client may reuse the slot as soon as it sees the state.
   active_[slot].store(false, std::memory_order_release);

@@ -34,7 +34,11 @@ class Consumer {
     uint64_t timeout_ns = 0;
     uint32_t slot = 0;
     Op op = Op::kRead;
-    std::vector<Descriptor> descriptors;
+    // One entry per descriptor in each.
+    std::vector<uint64_t> local;
+    std::vector<uint64_t> remote;
+    std::vector<uint64_t> lengths;
+    size_t size() const { return lengths.size(); }
   };
 
   // Takes the next whole batch. False: there is none (its later parts may still be missing).
@@ -58,6 +62,7 @@ class Consumer {
   Consumer(const Geometry& geometry, UniqueFd memory_fd, Mapping memory, UniqueFd wake_fd);
   absl::Status CheckEntry(const Entry& entry) const;
   void CopyDescriptors(const Entry& entry);
+  void Append(const Descriptor* descriptors, uint32_t count);
   void AdvanceHead();
 
   const Geometry geometry_;
