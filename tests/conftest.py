@@ -91,7 +91,7 @@ def peer(worker):
     """Factory of client processes with an initialised engine."""
 
     def make(daemon, engine=None, options=None):
-        return Peer(worker(daemon), engine or engine_id(daemon), options)
+        return Peer(worker(daemon), engine or engine_id(daemon), options, daemon)
 
     return make
 

@@ -68,9 +68,10 @@ class Memory:
 class Peer:
     """`engine` is its engine's id; all calls run in the client process."""
 
-    def __init__(self, worker, engine, options=None):
+    def __init__(self, worker, engine, options=None, daemon=None):
         self.worker = worker
         self.engine = engine
+        self.daemon = daemon
         self._memories = 0
         worker.run(_PRELUDE)
         status = worker.run("engine.initialize(name, options)", name=engine, options=options or {})
