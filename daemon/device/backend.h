@@ -25,15 +25,15 @@ struct DeviceCapabilities {
   bool copy_device_device = false;  // between two devices, without the host
   bool export_shareable = false;    // a descriptor or key another process can import
   bool import_shareable = false;
-  bool host_mappable = false;       // a host process can map device memory
-  bool dma_buf = false;             // for RDMA registration
+  bool host_mappable = false;  // a host process can map device memory
+  bool dma_buf = false;        // for RDMA registration
   ExecutionPlace place = ExecutionPlace::kDaemon;
 };
 
 struct DeviceDescription {
   int32_t device_id = 0;  // physical
   std::string backend;
-  std::string product;    // "Ascend910B3" and the like; "host" for the host backend
+  std::string product;  // "Ascend910B3" and the like; "host" for the host backend
   uint64_t memory_bytes = 0;
   uint64_t memory_used = 0;
   DeviceCapabilities capabilities;

@@ -21,9 +21,9 @@ T Get(const uint8_t* in) {
 }
 
 absl::Status BadFrame(absl::string_view field, uint64_t value, absl::string_view allowed) {
-  return ParamInvalid(absl::StrCat("lane frame refused: ", field, " is ", value, "; allowed: ",
-                                   allowed),
-                      {.object = "lane frame", .allowed = std::string(allowed)});
+  return ParamInvalid(
+      absl::StrCat("lane frame refused: ", field, " is ", value, "; allowed: ", allowed),
+      {.object = "lane frame", .allowed = std::string(allowed)});
 }
 
 }  // namespace
