@@ -2,7 +2,7 @@
 
 # Link flags only: headers lie in the compiler's default search path.
 _LIBRARIES = {
-    "grpc": ["-lgrpc++_reflection", "-lgrpc++", "-lgrpc", "-lgpr"],
+    "grpc": ["-lgrpc++_reflection", "-lgrpc++", "-lgrpc", "-lgpr", "-labsl_synchronization"],
     "protobuf": ["-lprotobuf"],
     "absl": ["-labsl_" + name for name in [
         "statusor",
