@@ -3,11 +3,15 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "proto/base/mutex.h"
 
 namespace hixld {
 
@@ -46,6 +50,21 @@ class MemoryAccess {
   // Host buffers -> memory.
   virtual void Write(std::vector<Slice> slices, Done done) = 0;
 
+  // A descriptor by which a network card reaches device memory without a mapping. The card's
+  // address of the memory's first byte is `offset` in the buffer.
+  struct DmaBuf {
+    int fd = -1;
+    uint64_t offset = 0;
+  };
+  virtual std::optional<DmaBuf> dma_buf() const { return std::nullopt; }
+
+  // Ties something to this memory that must not outlive it, such as a transport's registration:
+  // it is let go when the memory goes. Thread-safe.
+  void Attach(std::shared_ptr<const void> attachment) {
+    MutexLock lock(&attachments_mutex_);
+    attachments_.push_back(std::move(attachment));
+  }
+
   // What an error message calls it: "host memory of pid 12", "sim device 0".
   virtual absl::string_view description() const = 0;
 
@@ -57,6 +76,8 @@ class MemoryAccess {
   const Kind kind_;
   std::byte* const mapped_;
   const uint64_t length_;
+  Mutex attachments_mutex_;
+  std::vector<std::shared_ptr<const void>> attachments_ ABSL_GUARDED_BY(attachments_mutex_);
 };
 
 }  // namespace hixld

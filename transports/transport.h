@@ -86,6 +86,10 @@ class TargetResolver {
   struct Part {
     MemoryRef memory;
     uint64_t length = 0;
+    // Bytes of the same region before and after this part, for a transport that prepares whole
+    // regions.
+    uint64_t before = 0;
+    uint64_t after = 0;
     // Keeps `memory` alive while the caller uses it.
     std::shared_ptr<const void> pin;
   };
