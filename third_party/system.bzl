@@ -40,6 +40,7 @@ _LIBRARIES = {
     "ssl": ["-lssl", "-lcrypto"],
     "numa": ["-lnuma"],
     "uring": ["-luring"],
+    "ibverbs": ["-libverbs"],
     "rt": ["-lrt", "-ldl", "-lpthread"],
 }
 
