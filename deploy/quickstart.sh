@@ -30,7 +30,7 @@ done
 
 say() { printf '\n\033[1m%s\033[0m\n' "$*"; }
 
-# demo INDEX SCRIPT...: the environment of a demo process on a node.
+# demo_command INDEX SCRIPT...: sets DEMO to the command line of a demo process on a node.
 demo_command() {
   local index=$1
   shift
@@ -39,20 +39,17 @@ demo_command() {
 }
 
 run_demo() {
-  local last=$((nodes - 1)) prefill_log=$NODE_SCRATCH/prefill.log prefill
+  local last=$((nodes - 1)) prefill status=0
   demo_command 0 deploy/demo/prefill.py --engine "${NODE_ADDRESSES[0]}:26000" --prompt "$PROMPT"
-  start_in_node 0 "$prefill_log" "${DEMO[@]}"
+  start_in_node 0 "${DEMO[@]}"
   prefill=$!
   demo_command "$last" deploy/demo/decode.py --engine "${NODE_ADDRESSES[$last]}:26001" \
     --prefill-host "${NODE_ADDRESSES[0]}" --streams "$lanes"
-  (as_node "$last" "${DEMO[@]}") &
-  NODE_PIDS+=($!)
-  local status=0
+  start_in_node "$last" "${DEMO[@]}"
   wait $! || status=1
   # Without a decoder the prefill side would wait for one.
   [ $status -eq 0 ] || kill "$prefill" 2>/dev/null
   wait "$prefill" || status=1
-  cat "$prefill_log"
   return $status
 }
 

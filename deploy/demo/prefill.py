@@ -2,6 +2,7 @@
 """Prefill side: reads the prompt, keeps its KV cache in registered memory, serves one decoder."""
 
 import argparse
+import signal
 import sys
 import zlib
 
@@ -29,6 +30,8 @@ def main():
     args = parser.parse_args()
     host = args.engine.rsplit(":", 1)[0].strip("[]")
 
+    # End through the finally clauses when the process is told to stop.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     model = Transformer.load()
     prompt = args.prompt.encode("ascii")
     with open_engine(args.engine) as engine:
@@ -60,9 +63,14 @@ def main():
 
 def serve(channel, host):
     """Answers the decoder's wishes until it says that it is done; reads need no help from here."""
-    while (request := channel.receive())["want"] != "nothing more":
-        server = measure.start_iperf_server(host, request["port"])
-        channel.send({"iperf": server is not None})
+    server = None
+    try:
+        while (request := channel.receive())["want"] != "nothing more":
+            server = measure.start_iperf_server(host, request["port"])
+            channel.send({"iperf": server is not None})
+    finally:
+        if server is not None:
+            server.kill()
 
 
 if __name__ == "__main__":

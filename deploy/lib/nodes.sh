@@ -24,12 +24,10 @@ as_node() {
   fi
 }
 
-# start_in_node INDEX LOG COMMAND...: starts a process in the node; its pid is in $! and is ended by
+# start_in_node INDEX COMMAND...: starts a process in the node; its pid is in $! and is ended by
 # nodes_cleanup.
 start_in_node() {
-  local index=$1 log=$2
-  shift 2
-  (as_node "$index" "$@") >"$log" 2>&1 </dev/null &
+  (as_node "$@") </dev/null &
   NODE_PIDS+=($!)
 }
 
@@ -83,8 +81,8 @@ start_daemon() {
   local index=$1 prefix=$2 socket log pid tries
   socket=$(node_socket "$index")
   log=${NODE_DIRS[$index]}/hixld.log
-  start_in_node "$index" "$log" "$prefix/bin/hixld" --socket "$socket" \
-    --cluster-key-file "$NODE_SCRATCH/cluster.key"
+  start_in_node "$index" "$prefix/bin/hixld" --socket "$socket" \
+    --cluster-key-file "$NODE_SCRATCH/cluster.key" >"$log" 2>&1
   pid=$!
   for ((tries = 0; tries < 150; tries++)); do
     "$prefix/bin/hixlctl" --socket "$socket" status >/dev/null 2>&1 && return 0
