@@ -1,0 +1,87 @@
+// hixlctl engines: the engines, their channels and, when asked for, their options.
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <map>
+
+#include "absl/strings/str_cat.h"
+#include "client/hixlctl/command.h"
+#include "client/hixlctl/human.h"
+#include "client/hixlctl/table.h"
+#include "proto/base/status.h"
+
+namespace hixld::hixlctl {
+namespace {
+
+std::string EnginesText(const hixl::v1::ListEnginesResponse& response) {
+  Table table({{"ENGINE"},
+               {"SESSION", Align::kRight},
+               {"PORT", Align::kRight},
+               {"DEVICE", Align::kRight},
+               {"REGIONS", Align::kRight},
+               {"REGISTERED", Align::kRight},
+               {"CHANNELS", Align::kRight},
+               {"ACTIVE", Align::kRight},
+               {"COMPLETED", Align::kRight},
+               {"FAILED", Align::kRight},
+               {"READ", Align::kRight},
+               {"WRITTEN", Align::kRight}});
+  for (const hixl::v1::EngineInfo& engine : response.engines()) {
+    table.AddRow({engine.engine_id(), absl::StrCat(engine.session_id()),
+                  engine.listen_port() == 0 ? "" : absl::StrCat(engine.listen_port()),
+                  absl::StrCat(engine.device_id()), absl::StrCat(engine.regions()),
+                  HumanBytes(engine.registered_bytes()), absl::StrCat(engine.channels_size()),
+                  absl::StrCat(engine.transfers_active()),
+                  absl::StrCat(engine.transfers_completed()),
+                  absl::StrCat(engine.transfers_failed()), HumanBytes(engine.bytes_read()),
+                  HumanBytes(engine.bytes_written())});
+  }
+  return table.ToString("No engines.");
+}
+
+// Empty when no engine has a channel.
+std::string ChannelsText(const hixl::v1::ListEnginesResponse& response) {
+  Table table({{"ENGINE"},
+               {"CHANNEL", Align::kRight},
+               {"REMOTE ENGINE"},
+               {"ROLE"},
+               {"TRANSPORT"},
+               {"STATE"},
+               {"TRANSFERS", Align::kRight},
+               {"BYTES", Align::kRight}});
+  for (const hixl::v1::EngineInfo& engine : response.engines()) {
+    for (const hixl::v1::ChannelInfo& channel : engine.channels()) {
+      table.AddRow({engine.engine_id(), absl::StrCat(channel.channel_id()), channel.remote_engine(),
+                    channel.initiator() ? "initiator" : "target", channel.transport(),
+                    channel.state(), absl::StrCat(channel.transfers()),
+                    HumanBytes(channel.bytes())});
+    }
+  }
+  return table.empty() ? "" : "\n" + table.ToString("");
+}
+
+std::string OptionsText(const hixl::v1::ListEnginesResponse& response) {
+  Table table({{"ENGINE"}, {"OPTION"}, {"VALUE"}});
+  for (const hixl::v1::EngineInfo& engine : response.engines()) {
+    // A protobuf map has no order.
+    const std::map<std::string, std::string> options(engine.options().begin(),
+                                                     engine.options().end());
+    for (const auto& [name, value] : options) table.AddRow({engine.engine_id(), name, value});
+  }
+  return "\n" + table.ToString("No options.");
+}
+
+}  // namespace
+
+Action PrepareEngines(CLI::App& app) {
+  const auto options = std::make_shared<bool>(false);
+  app.add_flag("--options", *options, "Also show the options with which each engine was opened");
+  return [options](AdminClient& client) -> absl::StatusOr<Output> {
+    HIXLD_ASSIGN_OR_RETURN(auto response, client.ListEngines());
+    std::string text = EnginesText(response) + ChannelsText(response);
+    if (*options) text += OptionsText(response);
+    return AnswerOutput(std::move(text), std::move(response));
+  };
+}
+
+}  // namespace hixld::hixlctl
