@@ -85,7 +85,7 @@ start_daemon() {
     --cluster-key-file "$NODE_SCRATCH/cluster.key" >"$log" 2>&1
   pid=$!
   for ((tries = 0; tries < 150; tries++)); do
-    "$prefix/bin/hixlctl" --socket "$socket" status >/dev/null 2>&1 && return 0
+    "$prefix/bin/hixlctl" --socket "$socket" health >/dev/null 2>&1 && return 0
     kill -0 "$pid" 2>/dev/null || break
     sleep 0.1
   done
