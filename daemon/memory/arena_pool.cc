@@ -44,7 +44,11 @@ std::shared_ptr<ArenaPool> ArenaPool::Create(Options options) {
 }
 
 ArenaPool::ArenaPool(Options options)
-    : options_(std::move(options)), budget_(options_.max_bytes), addresses_(kAddressSpaceBytes) {}
+    : options_(std::move(options)),
+      arena_ids_(options_.arena_ids != nullptr ? options_.arena_ids
+                                               : std::make_shared<std::atomic<uint64_t>>(1)),
+      budget_(options_.max_bytes),
+      addresses_(kAddressSpaceBytes) {}
 
 absl::StatusOr<std::unique_ptr<ArenaPool::Buffer>> ArenaPool::Allocate(uint64_t owner,
                                                                        uint64_t length,
@@ -147,9 +151,8 @@ absl::StatusOr<UniqueFd> ArenaPool::MakeFile(uint64_t size, bool* huge_pages) {
 }
 
 absl::Status ArenaPool::AssignAddress(Arena* arena) {
-  MutexLock lock(&mutex_);
-  arena->id = next_arena_id_++;
   if (options_.base_address == 0) return absl::OkStatus();
+  MutexLock lock(&mutex_);
   const std::optional<uint64_t> offset = addresses_.Allocate(arena->size, kMaxAlignment);
   if (!offset.has_value()) return Failed(absl::StrCat("pool ", options_.name, " has no addresses"));
   arena->address = options_.base_address + *offset;
@@ -158,6 +161,7 @@ absl::Status ArenaPool::AssignAddress(Arena* arena) {
 
 absl::StatusOr<std::shared_ptr<Arena>> ArenaPool::MakeArena(uint64_t owner, uint64_t size) {
   auto arena = std::make_shared<Arena>();
+  arena->id = arena_ids_->fetch_add(1, std::memory_order_relaxed);
   arena->owner = owner;
   arena->size = size;
   arena->huge_pages = options_.huge_pages != HugePageUse::kOff;

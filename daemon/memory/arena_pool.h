@@ -36,6 +36,9 @@ class MemoryBudget {
   std::atomic<uint64_t> used_{0};
 };
 
+// Where arenas take their ids from. Pools whose arenas one client can see share a source.
+using ArenaIds = std::shared_ptr<std::atomic<uint64_t>>;
+
 // One sealed memfd, mapped. Its pages come into being when they are touched (huge ones at once).
 struct Arena {
   uint64_t id = 0;
@@ -61,6 +64,7 @@ class ArenaPool : public std::enable_shared_from_this<ArenaPool> {
     HugePageUse huge_pages = HugePageUse::kOff;
     // The first address of the pool's own address space; 0: it has none.
     uint64_t base_address = 0;
+    ArenaIds arena_ids;  // null: the pool numbers its arenas itself
   };
 
   // A buffer. Freed when it is destroyed, which takes as long as the kernel needs to free its
@@ -143,11 +147,11 @@ class ArenaPool : public std::enable_shared_from_this<ArenaPool> {
   void Release(const Buffer& buffer);
 
   const Options options_;
+  const ArenaIds arena_ids_;
   MemoryBudget budget_;
   std::atomic<uint64_t> fallbacks_{0};
   std::atomic<bool> keep_contents_{false};
   mutable Mutex mutex_;
-  uint64_t next_arena_id_ ABSL_GUARDED_BY(mutex_) = 1;
   std::map<uint64_t, Owner> owners_ ABSL_GUARDED_BY(mutex_);
   // Which part of the pool's own address space is taken.
   RangeAllocator addresses_ ABSL_GUARDED_BY(mutex_);

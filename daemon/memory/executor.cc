@@ -46,8 +46,9 @@ struct Executor::Core : std::enable_shared_from_this<Executor::Core> {
 
   explicit Core(Options o) : options(std::move(o)) {}
 
-  Options options;
+  const Options options;
   mutable Mutex mutex;
+  StuckCallbacks callbacks ABSL_GUARDED_BY(mutex);
   CondVar work;      // for workers: something is ready, or stop
   CondVar watch;     // for the watcher: a step has started, or stop
   CondVar progress;  // for Stop: a worker has exited or got stuck
@@ -143,8 +144,9 @@ void Executor::Core::RunOne(Worker* self) {
   self->stuck = false;
   --stuck;
   if (stopped) return;
+  const auto on_recovered = callbacks.on_recovered;
   mutex.Unlock();
-  if (options.on_recovered) options.on_recovered(key);
+  if (on_recovered) on_recovered(key);
   mutex.Lock();
 }
 
@@ -188,9 +190,10 @@ void Executor::Core::Watch() {
     const int64_t next = FindStuck(MonotonicNanos(), &found);
     if (!found.empty()) {
       progress.SignalAll();
+      const auto on_stuck = callbacks.on_stuck;
       mutex.Unlock();
       for (const auto& [key, what] : found) {
-        if (options.on_stuck) options.on_stuck(key, what);
+        if (on_stuck) on_stuck(key, what);
       }
       mutex.Lock();
       continue;
@@ -249,6 +252,11 @@ Executor::Executor(Options options) : core_(std::make_shared<Core>(std::move(opt
 }
 
 Executor::~Executor() { core_->Stop(); }
+
+void Executor::SetStuckCallbacks(StuckCallbacks callbacks) {
+  MutexLock lock(&core_->mutex);
+  core_->callbacks = std::move(callbacks);
+}
 
 absl::Status Executor::Submit(uint64_t key, std::string what, Step step) {
   MutexLock lock(&core_->mutex);

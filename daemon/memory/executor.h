@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -33,9 +34,12 @@ class Executor {
     // Tasks in the queue of one key, at most.
     uint32_t max_queued = 4096;
     std::string max_queued_option;  // named in the error, when there is one
-    // Called on a thread of the executor when a step is found to be stuck, and when it comes back.
-    absl::AnyInvocable<void(uint64_t key, const std::string& what)> on_stuck;
-    absl::AnyInvocable<void(uint64_t key)> on_recovered;
+  };
+
+  // Called on a thread of the executor when a step is found to be stuck, and when it comes back.
+  struct StuckCallbacks {
+    std::function<void(uint64_t key, const std::string& what)> on_stuck;
+    std::function<void(uint64_t key)> on_recovered;
   };
 
   explicit Executor(Options options);
@@ -44,6 +48,9 @@ class Executor {
   ~Executor();
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
+
+  // Replaces the callbacks. A call of the former ones may still be on its way.
+  void SetStuckCallbacks(StuckCallbacks callbacks);
 
   // Queues a task that is called until it returns false. `what` says what it does when it hangs
   // ("process_vm_readv of pid 12"). RESOURCE_EXHAUSTED when the key's queue is full; the task is

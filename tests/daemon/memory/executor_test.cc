@@ -88,10 +88,14 @@ TEST_CASE("a step that hangs is reported, replaced and forgotten when it comes b
   std::shared_future<void> open = gate.get_future().share();
   std::promise<std::pair<uint64_t, std::string>> stuck;
   std::promise<uint64_t> recovered;
-  Options options{.threads = 1, .stuck_after_ns = 20'000'000};
-  options.on_stuck = [&](uint64_t key, const std::string& what) { stuck.set_value({key, what}); };
-  options.on_recovered = [&](uint64_t key) { recovered.set_value(key); };
-  Executor executor(std::move(options));
+  Executor executor(Options{.threads = 1, .stuck_after_ns = 20'000'000});
+  executor.SetStuckCallbacks({
+      .on_stuck =
+          [&](uint64_t key, const std::string& what) {
+            stuck.set_value({key, what});
+          },
+      .on_recovered = [&](uint64_t key) { recovered.set_value(key); },
+  });
   REQUIRE(executor.Submit(7, "copy of pid 7", [open] { return open.wait(), false; }).ok());
   CHECK(stuck.get_future().get() == std::pair<uint64_t, std::string>(7, "copy of pid 7"));
   REQUIRE(executor.Stuck().size() == 1);
@@ -113,11 +117,12 @@ TEST_CASE("replacements are bounded") {
   std::promise<void> all_entered;
   std::atomic<int> stuck{0};
   std::atomic<int> entered{0};
-  Options options{.threads = 1, .stuck_after_ns = 5'000'000, .max_replacements = 2};
-  options.on_stuck = [&](uint64_t, const std::string&) {
-    if (++stuck == 3) three_stuck.set_value();
-  };
-  Executor executor(std::move(options));
+  Executor executor(Options{.threads = 1, .stuck_after_ns = 5'000'000, .max_replacements = 2});
+  executor.SetStuckCallbacks({.on_stuck =
+                                  [&](uint64_t, const std::string&) {
+                                    if (++stuck == 3) three_stuck.set_value();
+                                  },
+                              .on_recovered = nullptr});
   for (uint64_t key = 1; key <= 5; ++key) {
     REQUIRE(executor
                 .Submit(key, "hang",

@@ -18,7 +18,8 @@
 namespace hixld {
 namespace {
 
-constexpr size_t kPages = 2048;
+// Somewhat more than one step of a copy.
+constexpr size_t kPages = 1100;
 constexpr size_t kBytes = kPages * 4096;
 
 // A forked child with a private copy of `memory`, which lives until the object dies.
