@@ -1,5 +1,5 @@
-// What an accelerator must offer. `host` and `sim` are here; `ascend` will load its runtime with
-// dlopen, so that nothing needs it to start.
+// What an accelerator must offer. A backend with a runtime of its own loads it with dlopen, so that
+// nothing needs it to start; device_manager.cc is where backends are registered.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "daemon/memory/arena_pool.h"
 #include "proto/base/fd.h"
 #include "transports/memory_access.h"
 
@@ -30,6 +31,9 @@ struct DeviceCapabilities {
   ExecutionPlace place = ExecutionPlace::kDaemon;
 };
 
+// "allocate", "copy_host_device", ...: those that are there.
+std::vector<std::string> CapabilityNames(const DeviceCapabilities& capabilities);
+
 struct DeviceDescription {
   int32_t device_id = 0;  // physical
   std::string backend;
@@ -39,7 +43,7 @@ struct DeviceDescription {
   DeviceCapabilities capabilities;
 };
 
-// One allocation of device memory; freed when the last reference goes.
+// One allocation of device memory; freed when the last reference goes, which may take long.
 class DeviceAllocation {
  public:
   virtual ~DeviceAllocation() = default;
@@ -48,9 +52,12 @@ class DeviceAllocation {
   virtual uint64_t size() const = 0;
   // Reads and writes go through the device's copy engine.
   virtual std::shared_ptr<MemoryAccess> access() = 0;
-  // A descriptor by which a client process can map the memory, where host_mappable.
-  virtual absl::StatusOr<UniqueFd> ExportFd() = 0;
-  virtual uint64_t export_offset() const = 0;
+  // What a client process maps to see the memory, where host_mappable; else nullptr. It shows
+  // memory of the allocation's owner only.
+  virtual std::shared_ptr<const Arena> arena() const = 0;
+  virtual uint64_t arena_offset() const = 0;
+  // A descriptor of that, for another process. UNSUPPORTED where there is none.
+  virtual absl::StatusOr<UniqueFd> ExportFd() const = 0;
 };
 
 class DeviceBackend {
@@ -58,13 +65,16 @@ class DeviceBackend {
   virtual ~DeviceBackend() = default;
   virtual absl::string_view name() const = 0;
   virtual std::vector<DeviceDescription> Devices() const = 0;
-  // RESOURCE_EXHAUSTED when the device's memory is full, PARAM_INVALID for an unknown device
-  // (message lists the allowed ids). `alignment` is a power of two.
-  virtual absl::StatusOr<std::shared_ptr<DeviceAllocation>> Allocate(int32_t device_id,
+  // Memory for `owner` (a session). RESOURCE_EXHAUSTED when the device's memory is full,
+  // PARAM_INVALID for an unknown device (message lists the allowed ids), UNSUPPORTED where the
+  // capability is missing. `alignment` is a power of two, or 0. May block.
+  virtual absl::StatusOr<std::unique_ptr<DeviceAllocation>> Allocate(uint64_t owner,
+                                                                     int32_t device_id,
                                                                      uint64_t size,
                                                                      uint64_t alignment) = 0;
-  // Copies between two allocations of this backend on the device's own engine, asynchronously.
-  // UNSUPPORTED where copy_device_device is false.
+  // Copies between two allocations of this backend on the device's own engine, asynchronously;
+  // both accesses must live until `done`. UNSUPPORTED where copy_device_device is false or one of
+  // them is not this backend's.
   virtual void CopyDeviceToDevice(MemoryAccess* source, uint64_t source_offset,
                                   MemoryAccess* target, uint64_t target_offset, uint64_t length,
                                   MemoryAccess::Done done) = 0;

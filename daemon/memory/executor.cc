@@ -225,6 +225,13 @@ void Executor::Core::Stop() {
     stopping = true;
     work.SignalAll();
     watch.SignalAll();
+    // A task may hold the last reference to what owns this executor: its own thread can't wait
+    // for itself and is left behind.
+    for (Worker& worker : workers) {
+      if (worker.thread.get_id() != std::this_thread::get_id() || worker.stuck) continue;
+      worker.stuck = true;
+      ++stuck;
+    }
     while (alive != stuck) progress.Wait(&mutex);
     watch.SignalAll();
     for (auto it = workers.begin(); it != workers.end();) {

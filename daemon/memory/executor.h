@@ -44,7 +44,7 @@ class Executor {
 
   explicit Executor(Options options);
   // Runs what is queued and joins the threads; threads that are stuck are left behind, and what
-  // is queued behind them is dropped without a call.
+  // is queued behind them is dropped without a call. A task may destroy its own executor.
   ~Executor();
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;

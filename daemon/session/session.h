@@ -37,6 +37,11 @@ class Session {
   // False once the fd channel is closed; from then on calls are refused.
   virtual bool open() const = 0;
 
+  // Runs a task that may block (a device call, freeing memory) on a control thread, in the order
+  // of the session's calls; a task that hangs holds up this session alone and `what` is shown as
+  // its detail. RESOURCE_EXHAUSTED when too many wait; the task is then not run.
+  virtual absl::Status RunBlocking(std::string what, absl::AnyInvocable<void()> task) = 0;
+
   // The accesses for memory a client registers. Never touches the memory. Errors name the
   // descriptor or range and what is allowed.
   virtual absl::StatusOr<std::shared_ptr<MemoryAccess>> SharedMemoryAccess(
@@ -58,13 +63,14 @@ class Session {
     uint64_t device_address = 0;
     bool mappable = true;
   };
-  // Takes a buffer from the host pool or a device; limits are per session.
+  // Takes a buffer from the host pool or a device; limits are per session. Device calls may block.
   virtual absl::StatusOr<BufferGrant> AllocateBuffer(uint64_t length, MemoryType type,
                                                      uint64_t alignment, int32_t device_id) = 0;
+  // The id is unknown from now on; regions on the buffer keep its memory until they are gone.
   virtual absl::Status FreeBuffer(uint64_t buffer_id) = 0;
 };
 
-// Told when sessions end. Called on the session's own path, never under a lock of the registry.
+// Told when sessions end. Called on a control thread, never under a lock of the registry.
 class SessionObserver {
  public:
   virtual ~SessionObserver() = default;

@@ -160,6 +160,23 @@ TEST_CASE("a stopped executor leaves the stuck thread behind") {
   done.wait();
 }
 
+TEST_CASE("a task may destroy its own executor") {
+  std::promise<void> gate, destroyed;
+  auto executor = std::make_shared<Executor>(Options{.threads = 2});
+  REQUIRE(executor
+              ->Submit(1, "destroy",
+                       [owner = executor, open = gate.get_future().share(), &destroyed]() mutable {
+                         open.wait();
+                         owner.reset();
+                         destroyed.set_value();
+                         return false;
+                       })
+              .ok());
+  executor.reset();
+  gate.set_value();
+  destroyed.get_future().wait();
+}
+
 TEST_CASE("objects are destroyed by the executor, also after it has stopped") {
   struct Tracer {
     std::promise<std::thread::id>* where;

@@ -1,0 +1,21 @@
+#include "daemon/device/backend.h"
+
+namespace hixld {
+
+std::vector<std::string> CapabilityNames(const DeviceCapabilities& capabilities) {
+  std::vector<std::string> names;
+  const auto add = [&names](bool there, const char* name) {
+    if (there) names.emplace_back(name);
+  };
+  add(capabilities.allocate, "allocate");
+  add(capabilities.copy_host_device, "copy_host_device");
+  add(capabilities.copy_device_device, "copy_device_device");
+  add(capabilities.export_shareable, "export_shareable");
+  add(capabilities.import_shareable, "import_shareable");
+  add(capabilities.host_mappable, "host_mappable");
+  add(capabilities.dma_buf, "dma_buf");
+  add(capabilities.place == ExecutionPlace::kClient, "client_executes");
+  return names;
+}
+
+}  // namespace hixld

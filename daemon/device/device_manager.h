@@ -1,0 +1,43 @@
+// The node's devices: which backend serves which device id.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "daemon/device/backend.h"
+#include "daemon/device/host_backend.h"
+#include "daemon/device/sim_backend.h"
+
+namespace hixld {
+
+struct DeviceOptions {
+  // Names of backends, devices.backends. A device id belongs to the first backend that has it,
+  // with `host` last whatever its place in the list.
+  std::vector<std::string> backends = {"host", "sim"};
+  HostBackendOptions host;
+  SimBackendOptions sim;
+};
+
+// Immutable; thread-safe.
+class DeviceManager {
+ public:
+  // PARAM_INVALID for an unknown backend; it lists the known ones.
+  static absl::StatusOr<std::unique_ptr<DeviceManager>> Create(const DeviceOptions& options);
+
+  // The backend of a device. PARAM_INVALID for an unknown id; it lists the known ones.
+  absl::StatusOr<DeviceBackend*> Find(int32_t device_id) const;
+  // Of a known device; the default one otherwise.
+  DeviceCapabilities CapabilitiesOf(int32_t device_id) const;
+  // All devices of all backends, by backend.
+  std::vector<DeviceDescription> List() const;
+
+ private:
+  std::vector<std::unique_ptr<DeviceBackend>> backends_;
+  std::map<int32_t, DeviceBackend*> by_device_;
+};
+
+}  // namespace hixld
