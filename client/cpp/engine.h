@@ -1,0 +1,170 @@
+// One initialised engine: arguments checked, books kept, everything else asked of the daemon.
+// See docs/client.md.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "client/cpp/async_connect.h"
+#include "client/cpp/buffer_pool.h"
+#include "client/cpp/connection.h"
+#include "client/cpp/file_handles.h"
+#include "client/cpp/memory_table.h"
+#include "client/cpp/options.h"
+#include "client/cpp/request_table.h"
+#include "client/cpp/submitter.h"
+#include "proto/base/mutex.h"
+
+namespace hixld::client {
+
+struct EngineConfig {
+  std::string local_engine;
+  EngineOptions options;
+  bool listen_on_any_port = false;
+  int32_t device_id = 0;  // physical
+  DaemonAddress daemon;
+};
+
+struct QueryArgs {
+  uint32_t max_results = UINT32_MAX;
+  bool skip_waiting = false;
+};
+
+struct QueryResult {
+  uint64_t request = 0;
+  const void* user_data = nullptr;
+  RequestState state = RequestState::kWaiting;
+};
+
+// Thread-safe. Results are those of contract 1.3, with the daemon's details. Must be destroyed in
+// the process that opened it.
+class Engine : private Recoverable {
+ public:
+  // PARAM_INVALID: the address. FAILED: no daemon, or it cannot open the engine.
+  static absl::StatusOr<std::shared_ptr<Engine>> Open(EngineConfig config);
+  // Stops the background connects, then releases everything in the daemon.
+  ~Engine() override;
+
+  // The name under which peers reach it.
+  std::string id() const;
+  bool auto_connect() const { return config_.options.auto_connect; }
+  EngineKind kind() const { return config_.options.kind; }
+
+  // All or none. Writes one handle per range.
+  absl::Status Register(const std::vector<MemoryRange>& ranges, std::vector<uint64_t>* handles);
+  absl::Status RegisterMemfd(const MemoryRange& range, int memfd, uint64_t offset,
+                             uint64_t* handle);
+  absl::Status Deregister(const std::vector<uint64_t>& handles);
+  absl::StatusOr<std::unique_ptr<PoolBuffer>> Allocate(uint64_t length, MemoryKind kind);
+
+  absl::Status Connect(const std::string& remote, int32_t timeout_ms);
+  absl::Status Disconnect(const std::string& remote, int32_t timeout_ms);
+  absl::Status ConnectAsync(const std::string& remote, int32_t timeout_ms);
+  absl::Status DisconnectAsync(const std::string& remote, int32_t timeout_ms);
+  const AsyncConnectPool& async_connects() const { return *async_connects_; }
+
+  absl::Status Transfer(const std::string& remote, TransferDirection direction,
+                        const BatchView& batch, int32_t timeout_ms);
+  absl::StatusOr<uint64_t> Submit(const std::string& remote, TransferDirection direction,
+                                  const BatchView& batch, const void* user_data);
+  // PARAM_INVALID: unknown or told before. `message` says why a transfer failed.
+  absl::StatusOr<RequestState> Query(uint64_t request, std::string* message);
+  absl::StatusOr<std::vector<QueryResult>> QueryAll(const QueryArgs& args);
+
+  absl::Status SendNotify(const std::string& remote, const std::string& name,
+                          const std::string& message, int32_t timeout_ms);
+
+ private:
+  // The engine's existence in one session. Cheap to copy.
+  struct Attachment {
+    std::shared_ptr<Session> session;
+    std::shared_ptr<Submitter> submitter;
+    std::shared_ptr<FileHandles> files;
+    uint64_t handle = 0;
+
+    bool alive() const { return session != nullptr && session->alive(); }
+    uint64_t number() const { return session == nullptr ? 0 : session->number(); }
+  };
+
+  explicit Engine(EngineConfig config);
+
+  // engine.cc: life in sessions
+  bool Recover() override;
+  absl::StatusOr<Attachment> Attach(Connection::Start start = Connection::Start::kAllowed);
+  absl::StatusOr<Attachment> OpenIn(std::shared_ptr<Session> session)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(attach_mutex_);
+  Attachment Current() const;
+  // Ends the session if `status` says that it is lost; returns `status`.
+  absl::Status Noted(const Attachment& live, absl::Status status);
+  // Runs an idempotent call, once more in a new session if the first one is lost.
+  absl::Status Idempotent(const std::function<absl::Status(const Attachment&)>& call);
+
+  // engine_memory.cc
+  absl::Status RegisterAll(std::vector<Registration> wanted, std::vector<uint64_t>* handles);
+  absl::Status CheckAll(const std::vector<Registration>& wanted,
+                        std::vector<Registration>* missing) const;
+  absl::Status SendRegistrations(const Attachment& live,
+                                 const std::vector<Registration*>& registrations);
+  absl::Status TrySendRegistrations(const Attachment& live,
+                                    const std::vector<Registration*>& registrations);
+  absl::Status RegisterAgain(const Attachment& live) ABSL_EXCLUSIVE_LOCKS_REQUIRED(attach_mutex_);
+  absl::StatusOr<std::vector<uint64_t>> RegionsOf(const std::vector<uint64_t>& handles,
+                                                  const Attachment& live);
+
+  // engine_links.cc
+  absl::Status CheckRemote(const std::string& remote) const;
+  absl::Status ConnectIn(const Attachment& live, const std::string& remote, int64_t deadline);
+  absl::StatusOr<Attachment> LinkedTo(const std::string& remote, int64_t deadline);
+  absl::StatusOr<bool> BeginLinking(const Attachment& live, const std::string& remote,
+                                    int64_t deadline, bool* again);
+  absl::Status Relink(const Attachment& live, const std::string& remote, bool again,
+                      int64_t deadline);
+  bool HasLink(const std::string& remote) const;
+  void NoteLink(const std::string& remote, uint64_t session);
+  void DropLink(const std::string& remote);
+  void AfterError(const std::string& remote, const absl::Status& status);
+
+  // engine_transfer.cc
+  template <typename Send>
+  absl::Status Carry(const std::string& remote, TransferDirection direction,
+                     const BatchView& batch, int64_t deadline, Send send);
+  absl::Status Refresh(const std::vector<uint64_t>& requests);
+  absl::Status Ask(const Attachment& live, const std::vector<uint64_t>& requests,
+                   const std::vector<uint64_t>& transfers);
+  bool Take(uint64_t request, const QueryArgs& args, std::set<std::string>* failed_peers,
+            QueryResult* result, std::string* message);
+
+  const EngineConfig config_;
+  const std::shared_ptr<Connection> connection_;
+
+  // Orders registrations and deregistrations, so that the table is what the daemon has.
+  Mutex register_mutex_;
+  // Held while the engine is opened in a session, and when its books must match the session.
+  mutable Mutex attach_mutex_ ABSL_ACQUIRED_AFTER(register_mutex_);
+  Attachment attachment_ ABSL_GUARDED_BY(attach_mutex_);
+  std::string id_ ABSL_GUARDED_BY(attach_mutex_);
+  MemoryTable memory_ ABSL_GUARDED_BY(attach_mutex_);
+  // Orders status queries: the daemon tells an end once.
+  Mutex query_mutex_;
+  // Guards links and requests.
+  mutable Mutex mutex_ ABSL_ACQUIRED_AFTER(attach_mutex_);
+  CondVar links_changed_;
+  // Peers that the program is linked to -> session in which the daemon has that link.
+  std::map<std::string, uint64_t> links_ ABSL_GUARDED_BY(mutex_);
+  // Peers that a transfer is linking to now.
+  std::set<std::string> linking_ ABSL_GUARDED_BY(mutex_);
+  RequestTable requests_ ABSL_GUARDED_BY(mutex_);
+
+  std::unique_ptr<AsyncConnectPool> async_connects_;
+};
+
+}  // namespace hixld::client

@@ -1,0 +1,195 @@
+// Links to peers (contract 1.7, 1.12).
+#include <algorithm>
+#include <chrono>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "client/cpp/checks.h"
+#include "client/cpp/engine.h"
+#include "client/cpp/log.h"
+#include "proto/base/clock.h"
+#include "proto/base/endpoint.h"
+#include "proto/base/status.h"
+
+namespace hixld::client {
+namespace {
+
+// How much longer than its own timeout a call waits for the daemon's word on it.
+constexpr int64_t kAnswerGrace = 250 * kNanosPerMilli;
+constexpr int32_t kQuietDisconnectMillis = 1000;
+constexpr int64_t kFirstBackoff = 10 * kNanosPerMilli;
+constexpr int64_t kLastBackoff = 200 * kNanosPerMilli;
+
+int32_t MillisLeft(int64_t deadline) {
+  const int64_t left = (deadline - MonotonicNanos() + kNanosPerMilli - 1) / kNanosPerMilli;
+  return static_cast<int32_t>(std::clamp<int64_t>(left, 1, INT32_MAX));
+}
+
+absl::Status NoLink(const std::string& remote) {
+  return NotConnected(absl::StrCat("there is no link to ", remote),
+                      {.object = absl::StrCat("engine ", remote), .option = "AutoConnect"});
+}
+
+}  // namespace
+
+absl::Status Engine::CheckRemote(const std::string& remote) const {
+  if (remote == config_.local_engine || remote == id()) {
+    return ParamInvalid(absl::StrCat("engine ", remote, " cannot be linked to itself"),
+                        {.object = absl::StrCat("engine ", remote), .allowed = "another engine"});
+  }
+  HIXLD_ASSIGN_OR_RETURN(const Endpoint endpoint, ParseEndpoint(remote));
+  if (endpoint.listens()) return absl::OkStatus();
+  return ParamInvalid(absl::StrCat("engine \"", remote, "\" has no port to connect to"),
+                      {.object = absl::StrCat("engine ", remote),
+                       .allowed = "a.b.c.d:port or [v6]:port, port 1..65535"});
+}
+
+absl::Status Engine::Connect(const std::string& remote, int32_t timeout_ms) {
+  HIXLD_RETURN_IF_ERROR(CheckTimeout(timeout_ms));
+  HIXLD_RETURN_IF_ERROR(CheckRemote(remote));
+  const int64_t deadline = MonotonicNanos() + timeout_ms * kNanosPerMilli;
+  return Idempotent(
+      [&](const Attachment& live) { return ConnectIn(live, remote, deadline); });
+}
+
+absl::Status Engine::ConnectIn(const Attachment& live, const std::string& remote,
+                               int64_t deadline) {
+  v1::ConnectRequest request;
+  request.set_engine_handle(live.handle);
+  request.set_remote_engine(remote);
+  request.set_timeout_ms(MillisLeft(deadline));
+  v1::ConnectResponse response;
+  const absl::Status status =
+      live.session->rpc().Connect(request, &response, deadline + kAnswerGrace);
+  if (status.ok() || ApiCodeOf(status) == ApiCode::kAlreadyConnected) {
+    NoteLink(remote, live.number());
+  }
+  return status;
+}
+
+absl::Status Engine::Disconnect(const std::string& remote, int32_t timeout_ms) {
+  HIXLD_RETURN_IF_ERROR(CheckTimeout(timeout_ms));
+  const int64_t deadline = MonotonicNanos() + timeout_ms * kNanosPerMilli;
+  const bool known = HasLink(remote);
+  uint64_t linked_in = 0;
+  {
+    MutexLock lock(&mutex_);
+    const auto link = links_.find(remote);
+    if (link != links_.end()) linked_in = link->second;
+  }
+  uint64_t session = 0;
+  const absl::Status status = Idempotent([&](const Attachment& live) {
+    session = live.number();
+    v1::DisconnectRequest request;
+    request.set_engine_handle(live.handle);
+    request.set_remote_engine(remote);
+    request.set_timeout_ms(MillisLeft(deadline));
+    v1::DisconnectResponse response;
+    return live.session->rpc().Disconnect(request, &response, deadline + kAnswerGrace);
+  });
+  DropLink(remote);
+  // A link that went down with its daemon is disconnected by forgetting it.
+  const bool gone = IsSessionLost(status) || (session != linked_in &&
+                                              ApiCodeOf(status) == ApiCode::kNotConnected);
+  if (known && gone) return absl::OkStatus();
+  return status;
+}
+
+absl::Status Engine::ConnectAsync(const std::string& remote, int32_t timeout_ms) {
+  HIXLD_RETURN_IF_ERROR(CheckTimeout(timeout_ms));
+  return async_connects_->Connect(remote, timeout_ms);
+}
+
+absl::Status Engine::DisconnectAsync(const std::string& remote, int32_t timeout_ms) {
+  HIXLD_RETURN_IF_ERROR(CheckTimeout(timeout_ms));
+  return async_connects_->Disconnect(remote, timeout_ms);
+}
+
+bool Engine::HasLink(const std::string& remote) const {
+  MutexLock lock(&mutex_);
+  return links_.count(remote) != 0;
+}
+
+void Engine::NoteLink(const std::string& remote, uint64_t session) {
+  MutexLock lock(&mutex_);
+  links_[remote] = session;
+  links_changed_.SignalAll();
+}
+
+void Engine::DropLink(const std::string& remote) {
+  MutexLock lock(&mutex_);
+  links_.erase(remote);
+  requests_.DropPeer(remote);
+}
+
+// A session in which the link to `remote` exists: it exists already, or it is made because of
+// AutoConnect, or made again because the daemon was replaced.
+absl::StatusOr<Engine::Attachment> Engine::LinkedTo(const std::string& remote, int64_t deadline) {
+  absl::Status status;
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    HIXLD_ASSIGN_OR_RETURN(const Attachment live, Attach());
+    bool again = false;
+    HIXLD_ASSIGN_OR_RETURN(const bool ours, BeginLinking(live, remote, deadline, &again));
+    if (!ours) return live;
+    status = Noted(live, Relink(live, remote, again, deadline));
+    {
+      MutexLock lock(&mutex_);
+      linking_.erase(remote);
+      links_changed_.SignalAll();
+    }
+    if (status.ok()) return live;
+    if (!IsSessionLost(status)) break;
+  }
+  return status;
+}
+
+// False: the link is there. True: the caller has to make it; others wait for him.
+absl::StatusOr<bool> Engine::BeginLinking(const Attachment& live, const std::string& remote,
+                                          int64_t deadline, bool* again) {
+  const std::chrono::steady_clock::time_point until{std::chrono::nanoseconds(deadline)};
+  MutexLock lock(&mutex_);
+  while (true) {
+    const auto link = links_.find(remote);
+    if (link != links_.end() && link->second == live.number()) return false;
+    if (link == links_.end() && !auto_connect()) return NoLink(remote);
+    *again = link != links_.end();
+    if (linking_.insert(remote).second) return true;
+    if (!links_changed_.WaitUntil(&mutex_, until)) {
+      return Timeout(absl::StrCat("the link to ", remote, " is not made in time"),
+                     {.object = absl::StrCat("engine ", remote)});
+    }
+  }
+}
+
+absl::Status Engine::Relink(const Attachment& live, const std::string& remote, bool again,
+                            int64_t deadline) {
+  HIXLD_RETURN_IF_ERROR(CheckRemote(remote));
+  int64_t backoff = kFirstBackoff;
+  while (true) {
+    const absl::Status status = ConnectIn(live, remote, deadline);
+    if (status.ok() || ApiCodeOf(status) == ApiCode::kAlreadyConnected) return absl::OkStatus();
+    // After a restart of the daemon that both sides use, the peer comes back about when we do.
+    const bool worth_waiting = again && !IsSessionLost(status) &&
+                               ApiCodeOf(status) == ApiCode::kFailed &&
+                               MonotonicNanos() + backoff < deadline;
+    if (!worth_waiting) return status;
+    std::this_thread::sleep_for(std::chrono::nanoseconds(backoff));
+    backoff = std::min(backoff * 2, kLastBackoff);
+  }
+}
+
+// What a failed transfer does to its link (contract 1.8, 1.12).
+void Engine::AfterError(const std::string& remote, const absl::Status& status) {
+  if (status.ok() || IsSessionLost(status)) return;
+  if (ApiCodeOf(status) == ApiCode::kNotConnected) {
+    DropLink(remote);
+  } else if (auto_connect()) {
+    const absl::Status dropped = Disconnect(remote, kQuietDisconnectMillis);
+    if (!dropped.ok()) {
+      Log(LogLevel::kInfo, absl::StrCat("disconnect from ", remote, ": ", dropped.message()));
+    }
+  }
+}
+
+}  // namespace hixld::client

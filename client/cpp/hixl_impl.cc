@@ -1,0 +1,95 @@
+#include "client/cpp/hixl_impl.h"
+
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "client/cpp/devices.h"
+#include "client/cpp/options.h"
+#include "client/cpp/socket_path.h"
+#include "proto/base/endpoint.h"
+#include "proto/base/status.h"
+
+namespace hixl {
+namespace {
+
+using hixld::client::Engine;
+using hixld::client::EngineConfig;
+using hixld::client::OptionMap;
+using hixld::client::OptionsContext;
+using hixld::client::SocketPathContext;
+
+constexpr char kInvalidHandle[] = "HIXL_001003";
+
+std::string ToString(const AscendString& text) {
+  return std::string(text.GetString(), text.GetLength());
+}
+
+OptionMap ToOptionMap(const std::map<AscendString, AscendString>& options) {
+  OptionMap plain;
+  for (const auto& [key, value] : options) plain[ToString(key)] = ToString(value);
+  return plain;
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<Engine>> Hixl::HixlImpl::Live() const {
+  if (inherited()) {
+    return hixld::Failed(
+        absl::StrCat("this engine belongs to process ", owner_, ", from which process ", getpid(),
+                     " was forked; make an engine of its own here"),
+        {.object = "engine", .text_code = kInvalidHandle});
+  }
+  hixld::MutexLock lock(&mutex_);
+  if (engine_ != nullptr) return engine_;
+  return hixld::Failed("the engine is not initialised",
+                       {.object = "engine", .text_code = kInvalidHandle});
+}
+
+absl::Status Hixl::HixlImpl::Initialize(const AscendString& local_engine,
+                                        const std::map<AscendString, AscendString>& options,
+                                        const InitializeExtArgs& args) {
+  hixld::MutexLock initializing(&initialize_mutex_);
+  const OptionsContext context = OptionsContext::System();
+  EngineConfig config;
+  HIXLD_ASSIGN_OR_RETURN(config.options, ParseOptions(ToOptionMap(options), context));
+  {
+    hixld::MutexLock lock(&mutex_);
+    if (engine_ != nullptr) return absl::OkStatus();
+  }
+  config.local_engine = ToString(local_engine);
+  HIXLD_RETURN_IF_ERROR(hixld::ParseEndpoint(config.local_engine).status());
+  config.listen_on_any_port = args.listen_on_any_port;
+  HIXLD_ASSIGN_OR_RETURN(config.device_id,
+                         hixld::client::BoundDevice(args.device_id,
+                                                    context.getenv("ASCEND_DEVICE_ID"),
+                                                    context.getenv("ASCEND_RT_VISIBLE_DEVICES")));
+  HIXLD_ASSIGN_OR_RETURN(config.daemon,
+                         hixld::client::FindDaemon(SocketPathContext::System()));
+  HIXLD_ASSIGN_OR_RETURN(std::shared_ptr<Engine> engine, Engine::Open(std::move(config)));
+  hixld::MutexLock lock(&mutex_);
+  engine_ = std::move(engine);
+  return absl::OkStatus();
+}
+
+void Hixl::HixlImpl::Finalize() {
+  std::shared_ptr<Engine> engine;
+  {
+    hixld::MutexLock lock(&mutex_);
+    engine.swap(engine_);
+  }
+}
+
+absl::Status CheckOp(TransferOp operation) {
+  if (operation == READ || operation == WRITE) return absl::OkStatus();
+  return hixld::ParamInvalid(absl::StrCat("transfer operation ", static_cast<int>(operation)),
+                             {.object = "transfer operation", .allowed = "READ (0), WRITE (1)"});
+}
+
+absl::Status CheckType(MemType type) {
+  if (type == MEM_DEVICE || type == MEM_HOST) return absl::OkStatus();
+  return hixld::ParamInvalid(absl::StrCat("memory type ", static_cast<int>(type)),
+                             {.object = "memory type", .allowed = "MEM_DEVICE (0), MEM_HOST (1)"});
+}
+
+}  // namespace hixl

@@ -1,0 +1,30 @@
+#include "client/cpp/request_table.h"
+
+#include <atomic>
+#include <utility>
+
+namespace hixld::client {
+namespace {
+
+std::atomic<uint64_t> g_next_request{1};
+
+}  // namespace
+
+uint64_t RequestTable::Add(Request request) {
+  const uint64_t id = g_next_request.fetch_add(1, std::memory_order_relaxed);
+  requests_.emplace(id, std::move(request));
+  return id;
+}
+
+Request* RequestTable::Get(uint64_t id) {
+  const auto found = requests_.find(id);
+  return found == requests_.end() ? nullptr : &found->second;
+}
+
+void RequestTable::DropPeer(const std::string& peer) {
+  for (auto it = requests_.begin(); it != requests_.end();) {
+    it = it->second.peer == peer ? requests_.erase(it) : std::next(it);
+  }
+}
+
+}  // namespace hixld::client

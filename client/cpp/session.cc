@@ -1,0 +1,304 @@
+#include "client/cpp/session.h"
+
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <climits>
+#include <fstream>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "client/cpp/log.h"
+#include "proto/base/clock.h"
+#include "proto/base/status.h"
+#include "proto/base/version.h"
+
+namespace hixld::client {
+namespace {
+
+using hixl::fdchannel::v1::FdMessage;
+
+constexpr size_t kMaxClientNameBytes = 128;
+
+std::chrono::steady_clock::time_point ToTimePoint(int64_t deadline) {
+  return std::chrono::steady_clock::time_point(std::chrono::nanoseconds(deadline));
+}
+
+// "python3 (pid 4711)": what operators see.
+std::string ClientName() {
+  std::ifstream file("/proc/self/comm");
+  std::string name;
+  std::getline(file, name);
+  return absl::StrCat(name, " (pid ", getpid(), ")").substr(0, kMaxClientNameBytes);
+}
+
+// Where Yama lets only ancestors look into a process, the daemon has to be named; without it
+// every copy would go through the relay.
+void AllowDaemonToReadMemory(int socket) {
+  std::ifstream file("/proc/sys/kernel/yama/ptrace_scope");
+  int scope = 0;
+  if (!(file >> scope) || scope != 1) return;
+  const auto peer = PeerCredentialsOf(socket);
+  if (peer.ok() && peer->pid > 0) prctl(PR_SET_PTRACER, peer->pid, 0, 0, 0);
+}
+
+absl::Status FromError(const hixl::fdchannel::v1::Error& error) {
+  return StatusFromErrorDetail(error.message(), error.detail(), absl::StatusCode::kInternal);
+}
+
+// Waits until the socket has a packet.
+absl::Status AwaitPacket(int socket, int64_t deadline) {
+  while (true) {
+    const int64_t left = (deadline - MonotonicNanos()) / kNanosPerMilli;
+    if (left <= 0) break;
+    pollfd poll_fd = {.fd = socket, .events = POLLIN, .revents = 0};
+    const int ready = poll(&poll_fd, 1, static_cast<int>(std::min<int64_t>(left, INT_MAX)));
+    if (ready > 0) return absl::OkStatus();
+    if (ready < 0 && errno != EINTR) return ErrnoError(errno, "poll the fd channel");
+  }
+  return Timeout("hixld does not answer on its fd channel", {.object = "hixld"});
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<Session>> Session::Open(const std::string& socket,
+                                                       const std::string& fd_socket,
+                                                       std::function<void()> on_lost,
+                                                       int64_t deadline) {
+  HIXLD_ASSIGN_OR_RETURN(UniqueFd fd, ConnectFdSocket(fd_socket));
+  AllowDaemonToReadMemory(fd.get());
+  std::shared_ptr<Session> session =
+      OwnedByProcess(std::unique_ptr<Session>(new Session(std::move(fd), std::move(on_lost))));
+  std::string token;
+  HIXLD_RETURN_IF_ERROR(session->Greet(deadline, &token));
+  session->rpc_ = Rpc::Create(socket, token);
+  session->reader_ = std::thread([raw = session.get()] { raw->Read(); });
+  return session;
+}
+
+uint64_t Session::NextNumber() {
+  static std::atomic<uint64_t> next{1};
+  return next.fetch_add(1, std::memory_order_relaxed);
+}
+
+absl::Status Session::Greet(int64_t deadline, std::string* token) {
+  if (getrandom(probe_.data(), probe_.size(), 0) != static_cast<ssize_t>(probe_.size())) {
+    return ErrnoError(errno, "getrandom");
+  }
+  Message message;
+  message.set_request_id(1);
+  auto* hello = message.mutable_hello();
+  hello->set_protocol_version(kFdChannelVersion);
+  hello->set_client_name(ClientName());
+  hello->set_library_version(kVersion);
+  hello->set_probe_address(reinterpret_cast<uint64_t>(probe_.data()));
+  hello->set_probe_value(probe_.data(), probe_.size());
+  hello->set_serves_copy_commands(true);
+  HIXLD_RETURN_IF_ERROR(SendFdPacket(fd_.get(), message));
+  HIXLD_RETURN_IF_ERROR(AwaitPacket(fd_.get(), deadline));
+  HIXLD_ASSIGN_OR_RETURN(const FdPacket answer, ReceiveFdPacket(fd_.get()));
+  if (answer.message.has_error()) return FromError(answer.message.error());
+  if (answer.message.has_goodbye()) {
+    return Failed(absl::StrCat("hixld refuses the session: ", answer.message.goodbye().reason()),
+                  {.object = "hixld"});
+  }
+  if (!answer.message.has_welcome()) {
+    return Failed("hixld answers the greeting with something else", {.object = "hixld"});
+  }
+  *token = answer.message.welcome().session_token();
+  return absl::OkStatus();
+}
+
+Session::~Session() {
+  // Wakes the reader; it marks the session lost and ends.
+  shutdown(fd_.get(), SHUT_RDWR);
+  if (reader_.joinable()) reader_.join();
+}
+
+void Session::MarkLost(const std::string& reason) {
+  {
+    MutexLock lock(&mutex_);
+    if (!alive_.load(std::memory_order_relaxed)) return;
+    lost_reason_ = goodbye_.empty() ? reason : goodbye_;
+    alive_.store(false, std::memory_order_release);
+    for (auto& [id, waiter] : waiters_) {
+      waiter->done = true;
+      waiter->answer = SessionLost(lost_reason_);
+    }
+    waiters_.clear();
+    answered_.SignalAll();
+  }
+  // The daemon, should it still be there, releases what was ours.
+  shutdown(fd_.get(), SHUT_RDWR);
+  rpc_->Close();
+  on_lost_();
+}
+
+std::string Session::lost_reason() const {
+  MutexLock lock(&mutex_);
+  return lost_reason_;
+}
+
+absl::Status Session::Send(const Message& message, const std::vector<int>& fds) {
+  MutexLock lock(&send_mutex_);
+  absl::Status sent = SendFdPacket(fd_.get(), message, fds);
+  if (sent.code() == absl::StatusCode::kUnavailable) return SessionLost(sent.message());
+  return sent;
+}
+
+absl::StatusOr<FdPacket> Session::Ask(Message message, const std::vector<int>& fds,
+                                      int64_t deadline) {
+  Waiter waiter;
+  {
+    MutexLock lock(&mutex_);
+    if (!alive()) return SessionLost(lost_reason_);
+    message.set_request_id(++next_request_);
+    waiters_[message.request_id()] = &waiter;
+  }
+  const absl::Status sent = Send(message, fds);
+  MutexLock lock(&mutex_);
+  if (!sent.ok()) {
+    waiters_.erase(message.request_id());
+    return sent;
+  }
+  while (!waiter.done) {
+    if (!answered_.WaitUntil(&mutex_, ToTimePoint(deadline)) && !waiter.done) {
+      waiters_.erase(message.request_id());
+      return Timeout("hixld does not answer on its fd channel", {.object = "hixld"});
+    }
+  }
+  return std::move(waiter.answer);
+}
+
+void Session::Read() {
+  while (true) {
+    absl::StatusOr<FdPacket> packet = ReceiveFdPacket(fd_.get());
+    if (!packet.ok()) {
+      MarkLost(std::string(packet.status().message()));
+      return;
+    }
+    Dispatch(*std::move(packet));
+  }
+}
+
+void Session::Dispatch(FdPacket packet) {
+  const Message& message = packet.message;
+  if (message.has_copy_command()) {
+    ServeCopy(message);
+  } else if (message.has_goodbye()) {
+    // Calls in progress may still be answered; the end of the connection ends the session.
+    MutexLock lock(&mutex_);
+    goodbye_ = absl::StrCat("hixld said goodbye: ", message.goodbye().reason());
+  } else {
+    Answer(std::move(packet));
+  }
+}
+
+void Session::Answer(FdPacket packet) {
+  const uint64_t id = packet.message.request_id();
+  const auto copies = copies_awaiting_arena_.find(id);
+  if (copies != copies_awaiting_arena_.end()) {
+    const std::vector<Message> commands = std::move(copies->second);
+    copies_awaiting_arena_.erase(copies);
+    const auto arena = KeepArena(std::move(packet));
+    for (const Message& command : commands) {
+      if (arena.ok()) {
+        ServeCopy(command);
+      } else {
+        ReplyCopyDone(command.request_id(), ENXIO, 0);
+      }
+    }
+    return;
+  }
+  MutexLock lock(&mutex_);
+  const auto waiter = waiters_.find(id);
+  if (waiter == waiters_.end()) return;  // its asker gave up
+  waiter->second->done = true;
+  waiter->second->answer = std::move(packet);
+  waiters_.erase(waiter);
+  answered_.SignalAll();
+}
+
+// Runs on the reading thread, which therefore must not wait for an answer itself: a command for
+// an arena that is not known yet is put aside until the arena is there.
+void Session::ServeCopy(const Message& message) {
+  const auto& command = message.copy_command();
+  const std::shared_ptr<Arena> arena = KnownArena(command.arena_id());
+  if (arena == nullptr) {
+    Message ask;
+    ask.mutable_get_arena()->set_arena_id(command.arena_id());
+    {
+      MutexLock lock(&mutex_);
+      ask.set_request_id(++next_request_);
+    }
+    copies_awaiting_arena_[ask.request_id()].push_back(message);
+    if (!Send(ask).ok()) copies_awaiting_arena_.erase(ask.request_id());
+    return;
+  }
+  for (const auto& slice : command.slices()) {
+    const int error =
+        command.to_arena()
+            ? arena->CopyFromMemory(slice.client_address(), slice.arena_offset(), slice.length())
+            : arena->CopyToMemory(slice.client_address(), slice.arena_offset(), slice.length());
+    if (error != 0) {
+      ReplyCopyDone(message.request_id(), error, slice.client_address());
+      return;
+    }
+  }
+  ReplyCopyDone(message.request_id(), 0, 0);
+}
+
+void Session::ReplyCopyDone(uint64_t request_id, int error, uint64_t address) {
+  Message reply;
+  reply.set_request_id(request_id);
+  reply.mutable_copy_done()->set_error_number(error);
+  reply.mutable_copy_done()->set_failed_address(address);
+  const absl::Status sent = Send(reply);
+  if (!sent.ok()) Log(LogLevel::kDebug, absl::StrCat("copy answer not sent: ", sent.message()));
+}
+
+std::shared_ptr<Arena> Session::KnownArena(uint64_t arena_id) {
+  MutexLock lock(&mutex_);
+  const auto found = arenas_.find(arena_id);
+  return found == arenas_.end() ? nullptr : found->second;
+}
+
+absl::StatusOr<std::shared_ptr<Arena>> Session::KeepArena(FdPacket packet) {
+  if (packet.message.has_error()) return FromError(packet.message.error());
+  if (!packet.message.has_arena() || packet.fds.size() != 1) {
+    return Failed("hixld answers GetArena without an arena", {.object = "hixld"});
+  }
+  const auto& description = packet.message.arena();
+  HIXLD_ASSIGN_OR_RETURN(std::shared_ptr<Arena> arena,
+                         Arena::Map(std::move(packet.fds.front()), description.size()));
+  MutexLock lock(&mutex_);
+  // Two askers at once: the first mapping stays.
+  return arenas_.emplace(description.arena_id(), std::move(arena)).first->second;
+}
+
+absl::StatusOr<uint64_t> Session::PutMemory(int fd, uint64_t size, int64_t deadline) {
+  Message message;
+  message.mutable_put_memory()->set_size(size);
+  HIXLD_ASSIGN_OR_RETURN(const FdPacket answer, Ask(std::move(message), {fd}, deadline));
+  if (answer.message.has_error()) return FromError(answer.message.error());
+  if (!answer.message.has_memory_handle()) {
+    return Failed("hixld answers PutMemory without a handle", {.object = "hixld"});
+  }
+  return answer.message.memory_handle().handle();
+}
+
+absl::StatusOr<std::shared_ptr<Arena>> Session::GetArena(uint64_t arena_id, int64_t deadline) {
+  if (std::shared_ptr<Arena> arena = KnownArena(arena_id)) return arena;
+  Message message;
+  message.mutable_get_arena()->set_arena_id(arena_id);
+  HIXLD_ASSIGN_OR_RETURN(FdPacket answer, Ask(std::move(message), {}, deadline));
+  return KeepArena(std::move(answer));
+}
+
+}  // namespace hixld::client

@@ -1,0 +1,73 @@
+// How transfers reach the daemon. The engine checks and keeps the books; a submitter only carries.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "client/cpp/session.h"
+
+namespace hixld::client {
+
+enum class TransferDirection { kRead, kWrite };
+
+// `count` pieces in the caller's memory, whatever its layout: entry i of each array lies
+// i * stride bytes after its first.
+struct BatchView {
+  const uint64_t* local_addresses = nullptr;
+  const uint64_t* remote_addresses = nullptr;
+  const uint64_t* lengths = nullptr;
+  size_t stride = sizeof(uint64_t);
+  size_t count = 0;
+
+  uint64_t local(size_t i) const { return At(local_addresses, i); }
+  uint64_t remote(size_t i) const { return At(remote_addresses, i); }
+  uint64_t length(size_t i) const { return At(lengths, i); }
+
+ private:
+  uint64_t At(const uint64_t* first, size_t i) const {
+    return *reinterpret_cast<const uint64_t*>(reinterpret_cast<const std::byte*>(first) +
+                                              i * stride);
+  }
+};
+
+struct TransferCall {
+  uint64_t engine_handle = 0;
+  std::string remote_engine;
+  TransferDirection direction = TransferDirection::kRead;
+  BatchView batch;
+  int32_t timeout_ms = 0;  // 0 = none, for Submit only
+};
+
+enum class TransferOutcome { kWaiting, kCompleted, kFailed };
+
+struct TransferReport {
+  uint64_t transfer_id = 0;
+  TransferOutcome outcome = TransferOutcome::kWaiting;
+  std::string message;  // why it failed
+};
+
+// Thread-safe. Belongs to one session; errors that end it satisfy IsSessionLost. A call that was
+// not answered is never sent again.
+class Submitter {
+ public:
+  virtual ~Submitter() = default;
+
+  // Runs one batch to its end.
+  virtual absl::Status Transfer(const TransferCall& call) = 0;
+  // Starts one batch; returns its id.
+  virtual absl::StatusOr<uint64_t> Submit(const TransferCall& call) = 0;
+  // One report per id, in order. A terminal outcome is told once; an unknown
+  // id has failed.
+  virtual absl::StatusOr<std::vector<TransferReport>> Query(
+      uint64_t engine_handle, const std::vector<uint64_t>& transfer_ids) = 0;
+};
+
+// Carries transfers over gRPC: works always, costs a round trip each.
+std::unique_ptr<Submitter> MakeGrpcSubmitter(std::shared_ptr<Session> session);
+
+}  // namespace hixld::client

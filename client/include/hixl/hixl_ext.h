@@ -1,0 +1,125 @@
+// What hixld offers beyond the HIXL API: buffers from the daemon's pool, memory that is shared by
+// descriptor, batches as arrays, registration in bulk, and the text of the last error.
+//
+// Structs may grow inside their `reserved` bytes; leave those zero.
+#ifndef HIXL_HIXL_EXT_H_
+#define HIXL_HIXL_EXT_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "hixl/hixl.h"
+#include "hixl/hixl_types.h"
+
+namespace hixl {
+
+// Why a call failed. Every string may be empty.
+struct ErrorInfo {
+  Status code = SUCCESS;
+  AscendString message;
+  AscendString object;     // the thing the error is about
+  AscendString limit;      // the limit that was reached
+  AscendString option;     // the option or configuration key that changes it
+  AscendString allowed;    // the allowed values
+  AscendString text_code;  // such as "HIXL_001002"
+};
+
+struct InitializeExtArgs {
+  // Listen on a free port although local_engine has none; HixlExt::EngineId then says which.
+  bool listen_on_any_port = false;
+  // Logical device; -1 = from ASCEND_DEVICE_ID, else device 0.
+  int32_t device_id = -1;
+  uint8_t reserved[120] = {};
+};
+
+// A buffer in the daemon's pool, mapped into this process. Registering a range inside it lets the
+// daemon reach the memory without any copy. Movable; freed with the object. The engine that it
+// came from may be finalised earlier. Distinct objects may be used from distinct threads.
+class ASCEND_FUNC_VISIBILITY Buffer {
+ public:
+  Buffer();
+  ~Buffer();
+  Buffer(Buffer&& other) noexcept;
+  Buffer& operator=(Buffer&& other) noexcept;
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+
+  // False when default-constructed, moved from or freed.
+  bool valid() const;
+  // Start address, to be used in MemDesc: the mapping's, or the device's where the host cannot
+  // map the memory. 0 when not valid.
+  uintptr_t address() const;
+  // As address(), for memory that the host can touch; otherwise nullptr.
+  void* data() const;
+  // Bytes; at least what was asked for.
+  size_t size() const;
+  MemType type() const;
+  // Unmaps and gives the memory back. Deregister it first.
+  void Free();
+
+ private:
+  friend class HixlExt;
+  class State;
+  std::unique_ptr<State> state_;
+};
+
+// A batch as three arrays of `count` entries: entry i moves lengths[i] bytes between
+// local_addresses[i] and remote_addresses[i]. The arrays are read during the call only.
+struct TransferArrays {
+  const uint64_t* local_addresses = nullptr;
+  const uint64_t* remote_addresses = nullptr;
+  const uint64_t* lengths = nullptr;
+  size_t count = 0;
+};
+
+class ASCEND_FUNC_VISIBILITY HixlExt {
+ public:
+  // Hixl::Initialize with more to choose.
+  static Status Initialize(Hixl& engine, const AscendString& local_engine,
+                           const std::map<AscendString, AscendString>& options,
+                           const InitializeExtArgs& args);
+
+  // The name under which peers reach the engine: local_engine, or with the port that was found.
+  static Status EngineId(Hixl& engine, AscendString& engine_id);
+
+  // Takes `length` bytes (> 0) from the pool of the engine's daemon. RESOURCE_EXHAUSTED: the pool
+  // has no such piece free.
+  static Status AllocateBuffer(Hixl& engine, size_t length, MemType type, Buffer& buffer);
+
+  // RegisterMem for many ranges in one round trip. Either all are registered or none; `handles`
+  // is written on SUCCESS only, one per range, in order.
+  static Status RegisterMemBatch(Hixl& engine, const std::vector<MemDesc>& ranges, MemType type,
+                                 std::vector<MemHandle>& handles);
+  // DeregisterMem for many handles in one round trip; a null handle refuses the whole call.
+  static Status DeregisterMemBatch(Hixl& engine, const std::vector<MemHandle>& handles);
+
+  // RegisterMem for a range that maps bytes [offset, offset + mem.len) of `memfd`: the daemon maps
+  // the same pages. The memfd must be sealed against shrinking. The descriptor is not kept.
+  static Status RegisterMemfd(Hixl& engine, const MemDesc& mem, MemType type, int memfd,
+                              uint64_t offset, MemHandle& handle);
+
+  static Status TransferSync(Hixl& engine, const AscendString& remote_engine, TransferOp operation,
+                             const TransferArrays& arrays, int32_t timeout_in_millis = 1000);
+  static Status TransferAsync(Hixl& engine, const AscendString& remote_engine,
+                              TransferOp operation, const TransferArrays& arrays,
+                              const TransferArgs& optional_args, TransferReq& req);
+
+  // Why the last failing call of this thread failed; code SUCCESS if none has.
+  static ErrorInfo LastError();
+  // Its message with every known detail, in one line. Valid until this thread's next failure.
+  static const char* LastErrorText();
+
+  // Messages on stderr from this level on: "DEBUG", "INFO", "WARN" or "ERROR". The start value
+  // comes from HIXL_LOG_LEVEL, else it is WARN.
+  static Status SetLogLevel(const AscendString& level);
+
+  // "major.minor.patch".
+  static const char* Version();
+};
+
+}  // namespace hixl
+
+#endif  // HIXL_HIXL_EXT_H_
