@@ -22,7 +22,8 @@ done
 
 bazel build --config=opt \
   //daemon:hixld //client/hixlctl:hixlctl \
-  //client/cpp:libcann_hixl.so //client/cpp:cann_hixl_static //client/python/...
+  //client/cpp:libcann_hixl.so //client/cpp:cann_hixl_static //client/cpp:cann_hixl_static_libs \
+  //client/python/...
 built=$(bazel info --config=opt bazel-bin)
 
 # put MODE TARGET_DIR FILE...: replaces files, so that a running program keeps its old one.
@@ -40,12 +41,12 @@ rm -rf "${prefix:?}/include" "$prefix/python"
 
 put 755 "$prefix/bin" "$built/daemon/hixld" "$built/client/hixlctl/hixlctl"
 put 755 "$prefix/lib" "$built/client/cpp/libcann_hixl.so"
-put 644 "$prefix/lib" "$built/client/cpp/libcann_hixl.a"
+put 644 "$prefix/lib" "$built/client/cpp/libcann_hixl.a" "$built/client/cpp/libcann_hixl.a.libs"
 (cd client/include && find . -name '*.h') | while read -r header; do
   put 644 "$prefix/include/$(dirname "$header")" "client/include/$header"
 done
 put 644 "$prefix/etc" config/hixld.yaml
 put 644 "$prefix/share/doc/hixld" README.md LICENSE docs/*.md
-put 644 "$prefix/python/hixl" client/python/hixl/*.py
+put 644 "$prefix/python/hixl" client/python/hixl/*.py client/python/hixl/*.pyi client/python/hixl/py.typed
 put 755 "$prefix/python/hixl" "$built"/client/python/hixl/*.so
 echo "Installed hixld to $prefix"

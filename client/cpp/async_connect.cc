@@ -40,17 +40,17 @@ absl::Status AsyncConnectPool::Submit(Task task) {
   MutexLock lock(&mutex_);
   if (stopping_) return Failed("the engine is being finalised");
   if (queue_.size() >= capacity_) {
-    return ResourceExhausted(absl::StrCat("the queue of connect tasks is full; ", task.peer,
-                                          " is not taken"),
-                             {.object = absl::StrCat("engine ", task.peer),
-                              .limit = absl::StrCat(capacity_, " tasks"),
-                              .option = "connect_pool.task_queue_capacity",
-                              .allowed = "1..65535"});
+    return ResourceExhausted(
+        absl::StrCat("the queue of connect tasks is full; ", task.peer, " is not taken"),
+        {.object = absl::StrCat("engine ", task.peer),
+         .limit = absl::StrCat(capacity_, " tasks"),
+         .option = "connect_pool.task_queue_capacity",
+         .allowed = "1..65535"});
   }
   // The latest submission decides: what older tasks report afterwards is ignored.
-  table_[task.peer] = {.state = task.connect ? LinkState::kConnectPending
-                                             : LinkState::kDisconnectPending,
-                       .error = absl::OkStatus()};
+  table_[task.peer] = {
+      .state = task.connect ? LinkState::kConnectPending : LinkState::kDisconnectPending,
+      .error = absl::OkStatus()};
   queue_.push_back(std::move(task));
   while (threads_.size() < thread_count_) threads_.emplace_back([this] { Run(); });
   changed_.SignalAll();
@@ -62,10 +62,10 @@ bool AsyncConnectPool::Next(Task* task) {
   MutexLock lock(&mutex_);
   while (true) {
     if (stopping_) return false;
-    const auto found = std::find_if(queue_.begin(), queue_.end(), [this](const Task& candidate)
-                                        ABSL_NO_THREAD_SAFETY_ANALYSIS {
-                                          return running_.count(candidate.peer) == 0;
-                                        });
+    const auto found = std::find_if(queue_.begin(), queue_.end(),
+                                    [this](const Task& candidate) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+                                      return running_.count(candidate.peer) == 0;
+                                    });
     if (found != queue_.end()) {
       *task = std::move(*found);
       queue_.erase(found);

@@ -60,7 +60,7 @@ absl::StatusOr<std::unique_ptr<PoolBuffer>> PoolBuffer::Allocate(
 
   std::unique_ptr<PoolBuffer> buffer(new PoolBuffer(connection, session, kind));
   buffer->buffer_id_ = response.buffer_id();  // from here on it is given back
-  buffer->length_ = response.length();
+  buffer->length_ = length;
   buffer->address_ = response.device_address();
   MemoryBacking backing;
   backing.session = session->number();
@@ -72,11 +72,10 @@ absl::StatusOr<std::unique_ptr<PoolBuffer>> PoolBuffer::Allocate(
         response.length() > buffer->arena_->size() - response.arena_offset()) {
       return Failed("hixld lends a buffer outside its arena", {.object = "hixld"});
     }
-    buffer->address_ =
-        reinterpret_cast<uint64_t>(buffer->arena_->data()) + response.arena_offset();
+    buffer->address_ = reinterpret_cast<uint64_t>(buffer->arena_->data()) + response.arena_offset();
     backing.arena = buffer->arena_;
   }
-  connection->buffers().Add(buffer->address_, buffer->length_, std::move(backing));
+  connection->buffers().Add(buffer->address_, response.length(), std::move(backing));
   return buffer;
 }
 

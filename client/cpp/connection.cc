@@ -16,6 +16,7 @@
 #include "client/cpp/launcher.h"
 #include "client/cpp/log.h"
 #include "proto/base/clock.h"
+#include "proto/base/socket_path.h"
 #include "proto/base/status.h"
 
 namespace hixld::client {
@@ -60,7 +61,8 @@ absl::StatusOr<UniqueFd> LockStart(const std::string& socket, int64_t deadline) 
   if (!fd.valid()) return ErrnoError(errno, absl::StrCat("open ", path));
   // The holder waits for its daemon at most as long; after that it is ours to try.
   while (flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
-    if (errno != EWOULDBLOCK && errno != EINTR) return ErrnoError(errno, absl::StrCat("lock ", path));
+    if (errno != EWOULDBLOCK && errno != EINTR)
+      return ErrnoError(errno, absl::StrCat("lock ", path));
     if (MonotonicNanos() > deadline) return Timeout(absl::StrCat("another process holds ", path));
     usleep(5000);
   }
@@ -111,7 +113,7 @@ absl::StatusOr<std::shared_ptr<Session>> Connection::Acquire(Start start) {
 absl::StatusOr<std::shared_ptr<Session>> Connection::TryOpen(int64_t deadline) {
   const std::shared_ptr<Loss> loss = loss_;
   return Session::Open(
-      address_.socket, address_.fd_socket(),
+      address_.socket, FdSocketPath(address_.socket),
       [loss] {
         MutexLock lock(&loss->mutex);
         loss->lost = true;
@@ -124,7 +126,7 @@ absl::StatusOr<std::shared_ptr<Session>> Connection::OpenSession(Start start) {
   auto session = TryOpen(MonotonicNanos() + kGreetTimeout);
   if (session.ok() || session.status().code() != absl::StatusCode::kUnavailable) return session;
   if (!address_.may_start) {
-    return Unreachable(address_, address_.socket == kSystemSocket
+    return Unreachable(address_, address_.socket == kSystemSocketPath
                                      ? "the system service does not run"
                                      : "nobody listens, and HIXLD_NO_AUTOSTART forbids a start");
   }

@@ -11,8 +11,8 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "client/cpp/buffer_pool.h"
+#include "client/cpp/daemon_address.h"
 #include "client/cpp/session.h"
-#include "client/cpp/socket_path.h"
 #include "proto/base/mutex.h"
 
 namespace hixld::client {

@@ -78,7 +78,6 @@ absl::StatusOr<Engine::Attachment> Engine::Attach(Connection::Start start) {
 absl::StatusOr<Engine::Attachment> Engine::OpenIn(std::shared_ptr<Session> session) {
   Attachment live;
   live.session = std::move(session);
-  live.files = std::make_shared<FileHandles>(live.session);
   live.submitter = MakeGrpcSubmitter(live.session);
 
   v1::OpenEngineRequest request;
@@ -90,9 +89,8 @@ absl::StatusOr<Engine::Attachment> Engine::OpenIn(std::shared_ptr<Session> sessi
                                     config_.options.for_daemon.end());
   request.set_device_id(config_.device_id);
   v1::OpenEngineResponse response;
-  HIXLD_RETURN_IF_ERROR(Noted(
-      live,
-      live.session->rpc().OpenEngine(request, &response, MonotonicNanos() + kControlTimeout)));
+  HIXLD_RETURN_IF_ERROR(Noted(live, live.session->rpc().OpenEngine(
+                                        request, &response, MonotonicNanos() + kControlTimeout)));
   live.handle = response.engine_handle();
   id_ = response.engine_id();
   HIXLD_RETURN_IF_ERROR(Noted(live, RegisterAgain(live)));

@@ -17,7 +17,6 @@
 #include "client/cpp/async_connect.h"
 #include "client/cpp/buffer_pool.h"
 #include "client/cpp/connection.h"
-#include "client/cpp/file_handles.h"
 #include "client/cpp/memory_table.h"
 #include "client/cpp/options.h"
 #include "client/cpp/request_table.h"
@@ -88,7 +87,6 @@ class Engine : private Recoverable {
   struct Attachment {
     std::shared_ptr<Session> session;
     std::shared_ptr<Submitter> submitter;
-    std::shared_ptr<FileHandles> files;
     uint64_t handle = 0;
 
     bool alive() const { return session != nullptr && session->alive(); }
@@ -114,8 +112,6 @@ class Engine : private Recoverable {
                         std::vector<Registration>* missing) const;
   absl::Status SendRegistrations(const Attachment& live,
                                  const std::vector<Registration*>& registrations);
-  absl::Status TrySendRegistrations(const Attachment& live,
-                                    const std::vector<Registration*>& registrations);
   absl::Status RegisterAgain(const Attachment& live) ABSL_EXCLUSIVE_LOCKS_REQUIRED(attach_mutex_);
   absl::StatusOr<std::vector<uint64_t>> RegionsOf(const std::vector<uint64_t>& handles,
                                                   const Attachment& live);
@@ -135,8 +131,8 @@ class Engine : private Recoverable {
 
   // engine_transfer.cc
   template <typename Send>
-  absl::Status Carry(const std::string& remote, TransferDirection direction,
-                     const BatchView& batch, int64_t deadline, Send send);
+  absl::Status Carry(const std::string& remote, TransferDirection direction, const BatchView& batch,
+                     int64_t deadline, Send send);
   absl::Status Refresh(const std::vector<uint64_t>& requests);
   absl::Status Ask(const Attachment& live, const std::vector<uint64_t>& requests,
                    const std::vector<uint64_t>& transfers);

@@ -49,8 +49,7 @@ absl::Status Engine::Connect(const std::string& remote, int32_t timeout_ms) {
   HIXLD_RETURN_IF_ERROR(CheckTimeout(timeout_ms));
   HIXLD_RETURN_IF_ERROR(CheckRemote(remote));
   const int64_t deadline = MonotonicNanos() + timeout_ms * kNanosPerMilli;
-  return Idempotent(
-      [&](const Attachment& live) { return ConnectIn(live, remote, deadline); });
+  return Idempotent([&](const Attachment& live) { return ConnectIn(live, remote, deadline); });
 }
 
 absl::Status Engine::ConnectIn(const Attachment& live, const std::string& remote,
@@ -90,8 +89,8 @@ absl::Status Engine::Disconnect(const std::string& remote, int32_t timeout_ms) {
   });
   DropLink(remote);
   // A link that went down with its daemon is disconnected by forgetting it.
-  const bool gone = IsSessionLost(status) || (session != linked_in &&
-                                              ApiCodeOf(status) == ApiCode::kNotConnected);
+  const bool gone = IsSessionLost(status) ||
+                    (session != linked_in && ApiCodeOf(status) == ApiCode::kNotConnected);
   if (known && gone) return absl::OkStatus();
   return status;
 }

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/cpp/engine.h"
+#include "client/cpp/file_handles.h"
 #include "client/cpp/log.h"
 #include "proto/base/clock.h"
 #include "proto/base/fd.h"
@@ -44,12 +45,6 @@ absl::Status SetBacking(FileHandles* files, uint64_t session, const MemoryBackin
   return absl::OkStatus();
 }
 
-bool UsesFiles(const std::vector<Registration*>& registrations) {
-  return std::any_of(registrations.begin(), registrations.end(), [](const Registration* entry) {
-    return entry->backing.memfd != nullptr || entry->backing.arena != nullptr;
-  });
-}
-
 }  // namespace
 
 absl::Status Engine::Register(const std::vector<MemoryRange>& ranges,
@@ -57,8 +52,8 @@ absl::Status Engine::Register(const std::vector<MemoryRange>& ranges,
   std::vector<Registration> wanted;
   wanted.reserve(ranges.size());
   for (const MemoryRange& range : ranges) {
-    wanted.push_back({.range = range,
-                      .backing = connection_->buffers().Find(range).value_or(MemoryBacking{})});
+    wanted.push_back(
+        {.range = range, .backing = connection_->buffers().Find(range).value_or(MemoryBacking{})});
   }
   return RegisterAll(std::move(wanted), handles);
 }
@@ -95,8 +90,7 @@ absl::Status Engine::CheckAll(const std::vector<Registration>& wanted,
   return absl::OkStatus();
 }
 
-absl::Status Engine::RegisterAll(std::vector<Registration> wanted,
-                                 std::vector<uint64_t>* handles) {
+absl::Status Engine::RegisterAll(std::vector<Registration> wanted, std::vector<uint64_t>* handles) {
   MutexLock registering(&register_mutex_);
   std::vector<Registration> missing;
   HIXLD_RETURN_IF_ERROR(CheckAll(wanted, &missing));
@@ -123,17 +117,8 @@ absl::Status Engine::RegisterAll(std::vector<Registration> wanted,
 absl::Status Engine::SendRegistrations(const Attachment& live,
                                        const std::vector<Registration*>& registrations) {
   if (registrations.empty()) return absl::OkStatus();
-  absl::Status status = TrySendRegistrations(live, registrations);
-  if (ApiCodeOf(status) == ApiCode::kParamInvalid && UsesFiles(registrations)) {
-    // Perhaps a handle that the daemon has dropped since: hand the files over once more.
-    live.files->Clear();
-    status = TrySendRegistrations(live, registrations);
-  }
-  return status;
-}
-
-absl::Status Engine::TrySendRegistrations(const Attachment& live,
-                                          const std::vector<Registration*>& registrations) {
+  // Dropped only after the daemon has registered what they name.
+  FileHandles files(live.session.get());
   v1::RegisterMemoryRequest request;
   request.set_engine_handle(live.handle);
   for (const Registration* registration : registrations) {
@@ -141,13 +126,12 @@ absl::Status Engine::TrySendRegistrations(const Attachment& live,
     entry->set_address(registration->range.address);
     entry->set_length(registration->range.length);
     entry->set_type(registration->range.kind == MemoryKind::kDevice ? v1::MEMORY_TYPE_DEVICE
-                                                                     : v1::MEMORY_TYPE_HOST);
-    HIXLD_RETURN_IF_ERROR(
-        SetBacking(live.files.get(), live.number(), registration->backing, entry));
+                                                                    : v1::MEMORY_TYPE_HOST);
+    HIXLD_RETURN_IF_ERROR(SetBacking(&files, live.number(), registration->backing, entry));
   }
   v1::RegisterMemoryResponse response;
-  HIXLD_RETURN_IF_ERROR(live.session->rpc().RegisterMemory(request, &response,
-                                                           MonotonicNanos() + kRegisterTimeout));
+  HIXLD_RETURN_IF_ERROR(
+      live.session->rpc().RegisterMemory(request, &response, MonotonicNanos() + kRegisterTimeout));
   if (response.region_ids_size() != request.registrations_size()) {
     return Failed("hixld answers a registration with another number of regions",
                   {.object = "hixld"});
@@ -251,8 +235,8 @@ absl::StatusOr<std::unique_ptr<PoolBuffer>> Engine::Allocate(uint64_t length, Me
   }
   std::unique_ptr<PoolBuffer> buffer;
   HIXLD_RETURN_IF_ERROR(Idempotent([&](const Attachment& live) -> absl::Status {
-    HIXLD_ASSIGN_OR_RETURN(buffer, PoolBuffer::Allocate(connection_, live.session, length, kind,
-                                                        config_.device_id));
+    HIXLD_ASSIGN_OR_RETURN(
+        buffer, PoolBuffer::Allocate(connection_, live.session, length, kind, config_.device_id));
     return absl::OkStatus();
   }));
   return buffer;

@@ -88,9 +88,9 @@ absl::Status Engine::Transfer(const std::string& remote, TransferDirection direc
                [&](const Attachment& live, TransferCall call) -> absl::Status {
                  const int64_t left = (deadline - MonotonicNanos()) / kNanosPerMilli;
                  if (left <= 0) {
-                   return Timeout(absl::StrCat("the link to ", remote, " took all of ",
-                                               timeout_ms, " ms"),
-                                  {.object = absl::StrCat("engine ", remote)});
+                   return Timeout(
+                       absl::StrCat("the link to ", remote, " took all of ", timeout_ms, " ms"),
+                       {.object = absl::StrCat("engine ", remote)});
                  }
                  call.timeout_ms = static_cast<int32_t>(left);
                  return live.submitter->Transfer(call);
@@ -192,10 +192,10 @@ absl::StatusOr<RequestState> Engine::Query(uint64_t request, std::string* messag
 
 absl::StatusOr<std::vector<QueryResult>> Engine::QueryAll(const QueryArgs& args) {
   if (kind() != EngineKind::kHixl) {
-    return Unsupported(absl::StrCat("a ", EngineKindName(kind()),
-                                    " engine does not tell all transfers at once"),
-                       {.object = absl::StrCat("engine ", config_.local_engine),
-                        .option = "LocalCommRes, comm_resource_config.protocol_desc"});
+    return Unsupported(
+        absl::StrCat("a ", EngineKindName(kind()), " engine does not tell all transfers at once"),
+        {.object = absl::StrCat("engine ", config_.local_engine),
+         .option = "LocalCommRes, comm_resource_config.protocol_desc"});
   }
   MutexLock querying(&query_mutex_);
   std::vector<uint64_t> outstanding;

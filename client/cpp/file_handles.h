@@ -1,33 +1,31 @@
-// The names under which a session's daemon knows memory files.
+// Memory files handed to the daemon for the time of one registration.
 #pragma once
 
 #include <cstdint>
 #include <map>
-#include <memory>
 #include <utility>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "client/cpp/session.h"
-#include "proto/base/mutex.h"
 
 namespace hixld::client {
 
-// Thread-safe. Hands every file to the daemon once, however many ranges of it are registered.
+// Hands every file over once, however many ranges of it are registered, and drops the handles
+// when destroyed: registered regions keep the memory by themselves. Not thread-safe.
 class FileHandles {
  public:
-  explicit FileHandles(std::shared_ptr<Session> session) : session_(std::move(session)) {}
+  explicit FileHandles(Session* session) : session_(session) {}
+  ~FileHandles();
+  FileHandles(const FileHandles&) = delete;
+  FileHandles& operator=(const FileHandles&) = delete;
 
   // The handle of the memfd behind `fd`; PARAM_INVALID when the daemon refuses it.
   absl::StatusOr<uint64_t> Get(int fd);
-  // Forgets all: the daemon drops a handle once nothing is registered on it any more.
-  void Clear();
 
  private:
-  const std::shared_ptr<Session> session_;
-  Mutex mutex_;
+  Session* const session_;
   // By device and inode.
-  std::map<std::pair<uint64_t, uint64_t>, uint64_t> handles_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::pair<uint64_t, uint64_t>, uint64_t> handles_;
 };
 
 }  // namespace hixld::client

@@ -67,8 +67,7 @@ class GrpcSubmitter : public Submitter {
     v1::TransferRequest request;
     Fill(call, &request);
     v1::TransferResponse response;
-    const int64_t deadline =
-        MonotonicNanos() + call.timeout_ms * kNanosPerMilli + kAnswerGrace;
+    const int64_t deadline = MonotonicNanos() + call.timeout_ms * kNanosPerMilli + kAnswerGrace;
     HIXLD_RETURN_IF_ERROR(session_->rpc().Transfer(request, &response, deadline));
     if (response.state() == v1::TRANSFER_STATE_COMPLETED) return absl::OkStatus();
     if (response.state() == v1::TRANSFER_STATE_TIMEOUT) {

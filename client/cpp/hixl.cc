@@ -140,8 +140,7 @@ Status Hixl::DisconnectAsync(const AscendString& remote_engine, int32_t timeout_
   });
 }
 
-Status Hixl::GetAsyncConnectStatus(const AscendString& remote_engine,
-                                   AsyncConnectStatus& status) {
+Status Hixl::GetAsyncConnectStatus(const AscendString& remote_engine, AsyncConnectStatus& status) {
   return WithEngine(*impl_, [&](Engine& engine) {
     status = ToPublic(engine.async_connects().State(ToString(remote_engine)));
     return absl::OkStatus();
@@ -159,8 +158,7 @@ Status Hixl::GetAsyncConnectStatus(std::map<AscendString, AsyncConnectStatus>& s
 }
 
 Status Hixl::TransferSync(const AscendString& remote_engine, TransferOp operation,
-                          const std::vector<TransferOpDesc>& op_descs,
-                          int32_t timeout_in_millis) {
+                          const std::vector<TransferOpDesc>& op_descs, int32_t timeout_in_millis) {
   return WithEngine(*impl_, [&](Engine& engine) -> absl::Status {
     HIXLD_RETURN_IF_ERROR(CheckOp(operation));
     return engine.Transfer(ToString(remote_engine), DirectionOf(operation), ViewOf(op_descs),
@@ -199,9 +197,8 @@ Status Hixl::GetTransferStatus(const GetTransferStatusArgs& args,
                                std::vector<TransferResult>& results) {
   return WithEngine(*impl_, [&](Engine& engine) -> absl::Status {
     results.clear();
-    HIXLD_ASSIGN_OR_RETURN(const auto states,
-                           engine.QueryAll({.max_results = args.max_query_count,
-                                            .skip_waiting = args.skip_waiting}));
+    HIXLD_ASSIGN_OR_RETURN(const auto states, engine.QueryAll({.max_results = args.max_query_count,
+                                                               .skip_waiting = args.skip_waiting}));
     results.reserve(states.size());
     for (const auto& state : states) {
       TransferResult result;

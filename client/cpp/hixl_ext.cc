@@ -52,7 +52,7 @@ Status WithEngine(const Impl& impl, Call call) {
 
 }  // namespace
 
-class Buffer::State {
+class __attribute__((visibility("hidden"))) Buffer::State {
  public:
   explicit State(std::unique_ptr<PoolBuffer> buffer) : buffer_(std::move(buffer)) {}
   const PoolBuffer& buffer() const { return *buffer_; }
@@ -82,7 +82,15 @@ Status HixlExt::Initialize(Hixl& engine, const AscendString& local_engine,
                            const InitializeExtArgs& args) {
   // A forked child starts afresh with the object that it inherited.
   if (engine.impl_->inherited()) engine.Finalize();
-  return RecordError(engine.impl_->Initialize(local_engine, options, args));
+  const absl::Status status = engine.impl_->Initialize(local_engine, options, args);
+  const Status code = RecordError(status);
+  // Said aloud, since a program that cannot start may not ask for more than the code.
+  if (!status.ok()) {
+    hixld::client::Log(
+        hixld::client::LogLevel::kError,
+        absl::StrCat("initialize ", local_engine.GetString(), ": ", LastErrorText()));
+  }
+  return code;
 }
 
 Status HixlExt::EngineId(Hixl& engine, AscendString& engine_id) {
@@ -141,9 +149,8 @@ Status HixlExt::RegisterMemfd(Hixl& engine, const MemDesc& mem, MemType type, in
   });
 }
 
-Status HixlExt::TransferSync(Hixl& engine, const AscendString& remote_engine,
-                             TransferOp operation, const TransferArrays& arrays,
-                             int32_t timeout_in_millis) {
+Status HixlExt::TransferSync(Hixl& engine, const AscendString& remote_engine, TransferOp operation,
+                             const TransferArrays& arrays, int32_t timeout_in_millis) {
   return WithEngine(*engine.impl_, [&](Engine& live) -> absl::Status {
     HIXLD_RETURN_IF_ERROR(CheckOp(operation));
     HIXLD_RETURN_IF_ERROR(CheckArrays(arrays));
@@ -152,9 +159,9 @@ Status HixlExt::TransferSync(Hixl& engine, const AscendString& remote_engine,
   });
 }
 
-Status HixlExt::TransferAsync(Hixl& engine, const AscendString& remote_engine,
-                              TransferOp operation, const TransferArrays& arrays,
-                              const TransferArgs& optional_args, TransferReq& req) {
+Status HixlExt::TransferAsync(Hixl& engine, const AscendString& remote_engine, TransferOp operation,
+                              const TransferArrays& arrays, const TransferArgs& optional_args,
+                              TransferReq& req) {
   return WithEngine(*engine.impl_, [&](Engine& live) -> absl::Status {
     HIXLD_RETURN_IF_ERROR(CheckOp(operation));
     HIXLD_RETURN_IF_ERROR(CheckArrays(arrays));

@@ -6,7 +6,6 @@
 #include "absl/strings/str_cat.h"
 #include "client/cpp/devices.h"
 #include "client/cpp/options.h"
-#include "client/cpp/socket_path.h"
 #include "proto/base/endpoint.h"
 #include "proto/base/status.h"
 
@@ -17,7 +16,6 @@ using hixld::client::Engine;
 using hixld::client::EngineConfig;
 using hixld::client::OptionMap;
 using hixld::client::OptionsContext;
-using hixld::client::SocketPathContext;
 
 constexpr char kInvalidHandle[] = "HIXL_001003";
 
@@ -53,19 +51,17 @@ absl::Status Hixl::HixlImpl::Initialize(const AscendString& local_engine,
   const OptionsContext context = OptionsContext::System();
   EngineConfig config;
   HIXLD_ASSIGN_OR_RETURN(config.options, ParseOptions(ToOptionMap(options), context));
+  config.local_engine = ToString(local_engine);
+  HIXLD_RETURN_IF_ERROR(hixld::ParseEndpoint(config.local_engine).status());
   {
     hixld::MutexLock lock(&mutex_);
     if (engine_ != nullptr) return absl::OkStatus();
   }
-  config.local_engine = ToString(local_engine);
-  HIXLD_RETURN_IF_ERROR(hixld::ParseEndpoint(config.local_engine).status());
   config.listen_on_any_port = args.listen_on_any_port;
-  HIXLD_ASSIGN_OR_RETURN(config.device_id,
-                         hixld::client::BoundDevice(args.device_id,
-                                                    context.getenv("ASCEND_DEVICE_ID"),
-                                                    context.getenv("ASCEND_RT_VISIBLE_DEVICES")));
-  HIXLD_ASSIGN_OR_RETURN(config.daemon,
-                         hixld::client::FindDaemon(SocketPathContext::System()));
+  HIXLD_ASSIGN_OR_RETURN(config.device_id, hixld::client::BoundDevice(
+                                               args.device_id, context.getenv("ASCEND_DEVICE_ID"),
+                                               context.getenv("ASCEND_RT_VISIBLE_DEVICES")));
+  HIXLD_ASSIGN_OR_RETURN(config.daemon, hixld::client::FindDaemon());
   HIXLD_ASSIGN_OR_RETURN(std::shared_ptr<Engine> engine, Engine::Open(std::move(config)));
   hixld::MutexLock lock(&mutex_);
   engine_ = std::move(engine);

@@ -16,7 +16,7 @@
 
 namespace hixl {
 
-class Hixl::HixlImpl {
+class __attribute__((visibility("hidden"))) Hixl::HixlImpl {
  public:
   // The engine; FAILED when there is none, or when it belongs to the parent process.
   absl::StatusOr<std::shared_ptr<hixld::client::Engine>> Live() const;
@@ -42,8 +42,7 @@ inline hixld::client::TransferDirection DirectionOf(TransferOp operation) {
 }
 
 inline hixld::client::MemoryKind KindOf(MemType type) {
-  return type == MEM_DEVICE ? hixld::client::MemoryKind::kDevice
-                            : hixld::client::MemoryKind::kHost;
+  return type == MEM_DEVICE ? hixld::client::MemoryKind::kDevice : hixld::client::MemoryKind::kHost;
 }
 
 // PARAM_INVALID for a number that is none of the enum's.

@@ -104,11 +104,13 @@ absl::Status AwaitReady(int pipe, const std::string& binary, const std::string& 
   while (true) {
     const int64_t left = (deadline - MonotonicNanos()) / kNanosPerMilli;
     pollfd poll_fd = {.fd = pipe, .events = POLLIN, .revents = 0};
-    const int ready = left <= 0 ? 0 : poll(&poll_fd, 1, static_cast<int>(std::min<int64_t>(left, INT_MAX)));
+    const int ready =
+        left <= 0 ? 0 : poll(&poll_fd, 1, static_cast<int>(std::min<int64_t>(left, INT_MAX)));
     if (ready < 0 && errno == EINTR) continue;
     if (ready <= 0) {
-      return Failed(absl::StrCat("the private hixld (", binary, ") is not ready in time; see ", log),
-                    {.object = "private hixld", .option = "HIXLD_DAEMON, HIXLD_SOCKET"});
+      return Failed(
+          absl::StrCat("the private hixld (", binary, ") is not ready in time; see ", log),
+          {.object = "private hixld", .option = "HIXLD_DAEMON, HIXLD_SOCKET"});
     }
     char chunk[256];
     const ssize_t got = read(pipe, chunk, sizeof(chunk));
@@ -140,23 +142,23 @@ absl::StatusOr<std::string> FindDaemonBinary() {
     std::string candidate = absl::StrCat(directory, "/hixld");
     if (IsExecutable(candidate)) return candidate;
   }
-  return Failed(absl::StrCat("no hixld to start: not set in HIXLD_DAEMON, not at ", beside,
-                             ", not in PATH"),
-                {.object = "private hixld", .option = "HIXLD_DAEMON, PATH"});
+  return Failed(
+      absl::StrCat("no hixld to start: not set in HIXLD_DAEMON, not at ", beside, ", not in PATH"),
+      {.object = "private hixld", .option = "HIXLD_DAEMON, PATH"});
 }
 
 absl::Status StartDaemon(const std::string& binary, const std::string& socket, int64_t deadline) {
   const std::string log_path = socket + ".log";
-  UniqueFd log(open(log_path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600));
+  UniqueFd log(
+      open(log_path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!log.valid()) return ErrnoError(errno, absl::StrCat("open ", log_path));
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) return ErrnoError(errno, "create a pipe");
   UniqueFd read_end(ends[0]);
   UniqueFd write_end(ends[1]);
-  HIXLD_RETURN_IF_ERROR(SpawnDetached(binary,
-                                      {binary, "--private", "--socket", socket, "--ready-fd",
-                                       std::to_string(kReadyFd)},
-                                      log.get(), write_end.get()));
+  HIXLD_RETURN_IF_ERROR(SpawnDetached(
+      binary, {binary, "--private", "--socket", socket, "--ready-fd", std::to_string(kReadyFd)},
+      log.get(), write_end.get()));
   write_end.reset();
   return AwaitReady(read_end.get(), binary, log_path, deadline);
 }

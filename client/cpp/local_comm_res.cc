@@ -49,8 +49,8 @@ absl::StatusOr<std::string> ParseEndpointEntry(const json& entry) {
   HIXLD_ASSIGN_OR_RETURN(const auto protocol, fields.String("protocol"));
   HIXLD_ASSIGN_OR_RETURN(const auto comm_id, fields.String("comm_id"));
   HIXLD_ASSIGN_OR_RETURN(const auto placement, fields.String("placement"));
-  if (!protocol || std::find(std::begin(kProtocols), std::end(kProtocols), *protocol) ==
-                       std::end(kProtocols)) {
+  if (!protocol ||
+      std::find(std::begin(kProtocols), std::end(kProtocols), *protocol) == std::end(kProtocols)) {
     return fields.Bad("protocol", "roce, hccs, ub_ctp, uboe or ub_rtp");
   }
   if (!placement || (*placement != "device" && *placement != "host")) {

@@ -16,16 +16,14 @@ constexpr char kRegistrationFailed[] = "HIXL_001001";
 std::atomic<uint64_t> g_next_handle{0x1000};
 
 std::string Describe(const MemoryRange& range) {
-  return absl::StrFormat("%s memory 0x%x+%u",
-                         range.kind == MemoryKind::kDevice ? "device" : "host", range.address,
-                         range.length);
+  return absl::StrFormat("%s memory 0x%x+%u", range.kind == MemoryKind::kDevice ? "device" : "host",
+                         range.address, range.length);
 }
 
 absl::Status Bad(const MemoryRange& range, const std::string& reason, const std::string& allowed) {
-  return ParamInvalid(absl::StrCat(Describe(range), " cannot be registered: ", reason),
-                      {.object = Describe(range),
-                       .allowed = allowed,
-                       .text_code = kRegistrationFailed});
+  return ParamInvalid(
+      absl::StrCat(Describe(range), " cannot be registered: ", reason),
+      {.object = Describe(range), .allowed = allowed, .text_code = kRegistrationFailed});
 }
 
 }  // namespace

@@ -36,16 +36,16 @@ constexpr const char* kKeys[] = {kFabric,    kTrafficClass, kServiceLevel, kBuff
 // These are also known as "adxl.KEY".
 constexpr const char* kAliasedKeys[] = {kTrafficClass, kServiceLevel, kBufferPool, kCommRes};
 constexpr char kAliasPrefix[] = "adxl.";
-constexpr const char* kProtocolDescriptions[] = {"roce:device",   "hccs:device",   "ub_ctp:device",
-                                                 "uboe:device",   "ub_rtp:device", "roce:host",
+constexpr const char* kProtocolDescriptions[] = {"roce:device", "hccs:device",   "ub_ctp:device",
+                                                 "uboe:device", "ub_rtp:device", "roce:host",
                                                  "ub_ctp:host"};
 constexpr size_t kMaxCommResFileBytes = 1048576;
 
 absl::Status BadOption(const std::string& key, const std::string& value,
                        const std::string& allowed) {
-  return ParamInvalid(absl::StrCat("option ", key, " is \"", value.substr(0, 200),
-                                   "\", allowed is ", allowed),
-                      {.object = absl::StrCat("option ", key), .option = key, .allowed = allowed});
+  return ParamInvalid(
+      absl::StrCat("option ", key, " is \"", value.substr(0, 200), "\", allowed is ", allowed),
+      {.object = absl::StrCat("option ", key), .option = key, .allowed = allowed});
 }
 
 // Plain keys only; where both spellings are given the plain one wins.
@@ -56,10 +56,9 @@ absl::StatusOr<OptionMap> ResolveAliases(const OptionMap& options) {
       resolved[key] = value;
       continue;
     }
-    const bool alias =
-        absl::StartsWith(key, kAliasPrefix) &&
-        std::find(std::begin(kAliasedKeys), std::end(kAliasedKeys),
-                  key.substr(sizeof(kAliasPrefix) - 1)) != std::end(kAliasedKeys);
+    const bool alias = absl::StartsWith(key, kAliasPrefix) &&
+                       std::find(std::begin(kAliasedKeys), std::end(kAliasedKeys),
+                                 key.substr(sizeof(kAliasPrefix) - 1)) != std::end(kAliasedKeys);
     if (!alias) {
       return ParamInvalid(absl::StrCat("unknown option \"", key, "\""),
                           {.object = absl::StrCat("option ", key),
@@ -81,8 +80,7 @@ const std::string* FindOption(const OptionMap& options, const char* key) {
 absl::StatusOr<int64_t> ParseNumber(const std::string& key, const std::string& value, int64_t low,
                                     int64_t high, int64_t step) {
   int64_t number = 0;
-  const bool digits =
-      !value.empty() && value.find_first_not_of("0123456789") == std::string::npos;
+  const bool digits = !value.empty() && value.find_first_not_of("0123456789") == std::string::npos;
   if (!digits || !absl::SimpleAtoi(value, &number) || number < low || number > high ||
       number % step != 0) {
     std::string allowed = absl::StrCat("an integer in ", low, "..", high);
@@ -114,8 +112,8 @@ absl::Status ParseRdmaNumber(const OptionsContext& context, const char* key, con
 absl::Status ParseBufferPool(const OptionMap& options, EngineOptions* parsed) {
   const std::string* value = FindOption(options, kBufferPool);
   if (value == nullptr || value->empty()) return absl::OkStatus();
-  const absl::Status bad = BadOption(kBufferPool, *value,
-                                     "\"COUNT:SIZE_IN_MIB\" with both above 0, or \"0:0\"");
+  const absl::Status bad =
+      BadOption(kBufferPool, *value, "\"COUNT:SIZE_IN_MIB\" with both above 0, or \"0:0\"");
   if (std::count(value->begin(), value->end(), ':') != 1) return bad;
   const size_t colon = value->find(':');
   const auto count = ParseNumber(kBufferPool, value->substr(0, colon), 0, UINT32_MAX, 1);
@@ -268,12 +266,12 @@ absl::Status CheckFilter(const LocalCommRes& resources, const std::vector<std::s
     }
   }
   const std::string listed = absl::StrJoin(resources.endpoints, ", ");
-  return ParamInvalid(absl::StrCat("comm_resource_config.protocol_desc (",
-                                   absl::StrJoin(allowed, ", "),
-                                   ") leaves no endpoint of LocalCommRes (", listed, ")"),
-                      {.object = "option GlobalResourceConfig",
-                       .option = "comm_resource_config.protocol_desc",
-                       .allowed = listed});
+  return ParamInvalid(
+      absl::StrCat("comm_resource_config.protocol_desc (", absl::StrJoin(allowed, ", "),
+                   ") leaves no endpoint of LocalCommRes (", listed, ")"),
+      {.object = "option GlobalResourceConfig",
+       .option = "comm_resource_config.protocol_desc",
+       .allowed = listed});
 }
 
 absl::Status SelectKind(const OptionsContext& context, bool fabric, const OptionMap& options,
@@ -312,11 +310,11 @@ absl::Status CheckWhiteList(const OptionMap& options, const EngineOptions& parse
 
 absl::StatusOr<std::string> ReadCommResFile(const std::string& path) {
   const auto bad = [&path](const std::string& reason) {
-    return ParamInvalid(absl::StrCat(path, " ", reason),
-                        {.object = absl::StrCat("file ", path),
-                         .option = "local_comm_res_path",
-                         .allowed = absl::StrCat("a regular file of 1..", kMaxCommResFileBytes,
-                                                 " bytes")});
+    return ParamInvalid(
+        absl::StrCat(path, " ", reason),
+        {.object = absl::StrCat("file ", path),
+         .option = "local_comm_res_path",
+         .allowed = absl::StrCat("a regular file of 1..", kMaxCommResFileBytes, " bytes")});
   };
   // Non-blocking: opening a pipe must not wait for a writer.
   UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
@@ -365,8 +363,8 @@ absl::StatusOr<EngineOptions> ParseOptions(const OptionMap& options,
   EngineOptions parsed;
   HIXLD_RETURN_IF_ERROR(ParseRdmaNumber(context, kTrafficClass, "HCCL_RDMA_TC", 255, 4, &plain,
                                         &parsed.traffic_class));
-  HIXLD_RETURN_IF_ERROR(ParseRdmaNumber(context, kServiceLevel, "HCCL_RDMA_SL", 7, 1, &plain,
-                                        &parsed.service_level));
+  HIXLD_RETURN_IF_ERROR(
+      ParseRdmaNumber(context, kServiceLevel, "HCCL_RDMA_SL", 7, 1, &plain, &parsed.service_level));
   HIXLD_RETURN_IF_ERROR(ParseBufferPool(plain, &parsed));
   HIXLD_ASSIGN_OR_RETURN(const auto fabric, ParseSwitch(plain, kFabric, true));
   HIXLD_ASSIGN_OR_RETURN(const auto auto_connect, ParseSwitch(plain, kAutoConnect, false));

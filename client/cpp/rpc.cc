@@ -57,10 +57,10 @@ class GrpcRpc : public Rpc {
   GrpcRpc(const std::string& socket, std::string token)
       : token_(std::move(token)), stub_(v1::EngineService::NewStub(MakeChannel(socket))) {}
 
-#define HIXLD_CLIENT_CALL(name)                                                                  \
-  absl::Status name(const v1::name##Request& request, v1::name##Response* response,              \
-                    int64_t deadline) override {                                                 \
-    return Call(&v1::EngineService::Stub::name, request, response, deadline);                    \
+#define HIXLD_CLIENT_CALL(name)                                                     \
+  absl::Status name(const v1::name##Request& request, v1::name##Response* response, \
+                    int64_t deadline) override {                                    \
+    return Call(&v1::EngineService::Stub::name, request, response, deadline);       \
   }
   HIXLD_CLIENT_CALL(OpenEngine)
   HIXLD_CLIENT_CALL(CloseEngine)
@@ -124,8 +124,8 @@ std::unique_ptr<Rpc> Rpc::Create(const std::string& socket, const std::string& s
 bool IsSessionLost(const absl::Status& status) { return status.GetPayload(kLostUrl).has_value(); }
 
 absl::Status SessionLost(absl::string_view reason) {
-  absl::Status status = Failed(absl::StrCat("the connection to hixld is lost: ", reason),
-                               {.object = "hixld"});
+  absl::Status status =
+      Failed(absl::StrCat("the connection to hixld is lost: ", reason), {.object = "hixld"});
   status.SetPayload(kLostUrl, absl::Cord(""));
   return status;
 }

@@ -41,8 +41,8 @@ class Rpc {
                                int64_t deadline) = 0;
   virtual absl::Status Disconnect(const v1::DisconnectRequest& request,
                                   v1::DisconnectResponse* response, int64_t deadline) = 0;
-  virtual absl::Status Transfer(const v1::TransferRequest& request,
-                                v1::TransferResponse* response, int64_t deadline) = 0;
+  virtual absl::Status Transfer(const v1::TransferRequest& request, v1::TransferResponse* response,
+                                int64_t deadline) = 0;
   virtual absl::Status SubmitTransfer(const v1::SubmitTransferRequest& request,
                                       v1::SubmitTransferResponse* response, int64_t deadline) = 0;
   virtual absl::Status GetTransferStatus(const v1::GetTransferStatusRequest& request,

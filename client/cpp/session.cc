@@ -229,6 +229,11 @@ void Session::Answer(FdPacket packet) {
 // an arena that is not known yet is put aside until the arena is there.
 void Session::ServeCopy(const Message& message) {
   const auto& command = message.copy_command();
+  if (command.device_memory()) {
+    // Device addresses mean nothing to a process without a device context.
+    ReplyCopyDone(message.request_id(), EOPNOTSUPP, 0);
+    return;
+  }
   const std::shared_ptr<Arena> arena = KnownArena(command.arena_id());
   if (arena == nullptr) {
     Message ask;
@@ -291,6 +296,13 @@ absl::StatusOr<uint64_t> Session::PutMemory(int fd, uint64_t size, int64_t deadl
     return Failed("hixld answers PutMemory without a handle", {.object = "hixld"});
   }
   return answer.message.memory_handle().handle();
+}
+
+void Session::DropMemory(uint64_t handle) {
+  Message message;
+  message.mutable_drop_memory()->set_handle(handle);
+  const absl::Status sent = Send(message);
+  if (!sent.ok()) Log(LogLevel::kDebug, absl::StrCat("handle not dropped: ", sent.message()));
 }
 
 absl::StatusOr<std::shared_ptr<Arena>> Session::GetArena(uint64_t arena_id, int64_t deadline) {

@@ -48,6 +48,8 @@ class Session {
 
   // Hands a memfd of `size` bytes to the daemon; returns the handle for RegisterMemory.
   absl::StatusOr<uint64_t> PutMemory(int fd, uint64_t size, int64_t deadline);
+  // Forgets such a handle; regions registered by it stay.
+  void DropMemory(uint64_t handle);
   // The pool arena, asked for once and kept as long as the session lives.
   absl::StatusOr<std::shared_ptr<Arena>> GetArena(uint64_t arena_id, int64_t deadline);
 

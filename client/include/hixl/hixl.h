@@ -81,8 +81,7 @@ class ASCEND_FUNC_VISIBILITY Hixl {
 
   // All outstanding requests in the order of submission, as `args` limits them. UNSUPPORTED with
   // engines that take neither LocalCommRes 1.3 nor protocol_desc.
-  Status GetTransferStatus(const GetTransferStatusArgs& args,
-                           std::vector<TransferResult>& results);
+  Status GetTransferStatus(const GetTransferStatusArgs& args, std::vector<TransferResult>& results);
 
   // Sends a short message over the link to a peer and waits until the peer has it.
   Status SendNotify(const AscendString& remote_engine, const NotifyDesc& notify,

@@ -54,7 +54,7 @@ class ASCEND_FUNC_VISIBILITY Buffer {
   uintptr_t address() const;
   // As address(), for memory that the host can touch; otherwise nullptr.
   void* data() const;
-  // Bytes; at least what was asked for.
+  // Bytes that were asked for.
   size_t size() const;
   MemType type() const;
   // Unmaps and gives the memory back. Deregister it first.
@@ -103,9 +103,9 @@ class ASCEND_FUNC_VISIBILITY HixlExt {
 
   static Status TransferSync(Hixl& engine, const AscendString& remote_engine, TransferOp operation,
                              const TransferArrays& arrays, int32_t timeout_in_millis = 1000);
-  static Status TransferAsync(Hixl& engine, const AscendString& remote_engine,
-                              TransferOp operation, const TransferArrays& arrays,
-                              const TransferArgs& optional_args, TransferReq& req);
+  static Status TransferAsync(Hixl& engine, const AscendString& remote_engine, TransferOp operation,
+                              const TransferArrays& arrays, const TransferArgs& optional_args,
+                              TransferReq& req);
 
   // Why the last failing call of this thread failed; code SUCCESS if none has.
   static ErrorInfo LastError();

@@ -36,14 +36,14 @@ constexpr const char OPTION_LOCAL_COMM_RES[] = "LocalCommRes";
 
 // Results of the calls.
 constexpr Status SUCCESS = 0U;
-constexpr Status PARAM_INVALID = 103900U;      // a bad argument
-constexpr Status TIMEOUT = 103901U;            // the deadline passed
-constexpr Status NOT_CONNECTED = 103902U;      // no link to that peer
-constexpr Status ALREADY_CONNECTED = 103903U;  // the link exists already
-constexpr Status NOTIFY_FAILED = 103904U;      // reserved, never returned
-constexpr Status UNSUPPORTED = 103905U;        // not available for this engine
-constexpr Status FAILED = 503900U;             // any other failure
-constexpr Status RESOURCE_EXHAUSTED = 203900U; // a queue, slot or limit is used up
+constexpr Status PARAM_INVALID = 103900U;       // a bad argument
+constexpr Status TIMEOUT = 103901U;             // the deadline passed
+constexpr Status NOT_CONNECTED = 103902U;       // no link to that peer
+constexpr Status ALREADY_CONNECTED = 103903U;   // the link exists already
+constexpr Status NOTIFY_FAILED = 103904U;       // reserved, never returned
+constexpr Status UNSUPPORTED = 103905U;         // not available for this engine
+constexpr Status FAILED = 503900U;              // any other failure
+constexpr Status RESOURCE_EXHAUSTED = 203900U;  // a queue, slot or limit is used up
 
 // Features that GetCapability knows; only ever appended to.
 enum FeatureType : int32_t { AUTO_CONNECT = 0, CLIENT_SERVER_COMM = 1 };

@@ -54,17 +54,15 @@ class ASCEND_FUNC_VISIBILITY ErrorNoRegisterar {
 };
 
 // Defines `constexpr ge::Status name` from its fields; `value` has 12 bits.
-#define GE_ERRORNO_DEFINE(runtime, type, level, sysid, modid, name, value)                 \
-  constexpr ge::Status name = (static_cast<uint32_t>(runtime) << 30U) |                    \
-                              (static_cast<uint32_t>(type) << 28U) |                       \
-                              (static_cast<uint32_t>(level) << 25U) |                      \
-                              (static_cast<uint32_t>(sysid) << 17U) |                      \
-                              (static_cast<uint32_t>(modid) << 12U) |                      \
-                              (static_cast<uint32_t>(value) & 0xFFFU)
+#define GE_ERRORNO_DEFINE(runtime, type, level, sysid, modid, name, value)             \
+  constexpr ge::Status name =                                                          \
+      (static_cast<uint32_t>(runtime) << 30U) | (static_cast<uint32_t>(type) << 28U) | \
+      (static_cast<uint32_t>(level) << 25U) | (static_cast<uint32_t>(sysid) << 17U) |  \
+      (static_cast<uint32_t>(modid) << 12U) | (static_cast<uint32_t>(value) & 0xFFFU)
 
 // The same, and registers a text.
-#define GE_ERRORNO(runtime, type, level, sysid, modid, name, value, desc)    \
-  GE_ERRORNO_DEFINE(runtime, type, level, sysid, modid, name, value);        \
+#define GE_ERRORNO(runtime, type, level, sysid, modid, name, value, desc) \
+  GE_ERRORNO_DEFINE(runtime, type, level, sysid, modid, name, value);     \
   const ge::ErrorNoRegisterar g_##name##_errorno((name), (desc))
 
 // Registers a text for a code that is defined already.
