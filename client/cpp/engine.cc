@@ -40,6 +40,12 @@ Engine::Engine(EngineConfig config)
 Engine::~Engine() {
   async_connects_.reset();
   connection_->Withdraw(this);
+  std::vector<Request> outstanding;
+  {
+    MutexLock lock(&mutex_);
+    outstanding = requests_.DropAll();
+  }
+  Forget(outstanding);
   const Attachment live = Current();
   if (!live.alive()) return;
   v1::CloseEngineRequest request;
@@ -78,7 +84,7 @@ absl::StatusOr<Engine::Attachment> Engine::Attach(Connection::Start start) {
 absl::StatusOr<Engine::Attachment> Engine::OpenIn(std::shared_ptr<Session> session) {
   Attachment live;
   live.session = std::move(session);
-  live.submitter = MakeGrpcSubmitter(live.session);
+  live.submitter = MakeRingSubmitter(live.session, MakeGrpcSubmitter(live.session));
 
   v1::OpenEngineRequest request;
   // A port that was found is kept: peers know it.

@@ -125,11 +125,13 @@ class Engine : private Recoverable {
   absl::Status Relink(const Attachment& live, const std::string& remote, bool again,
                       int64_t deadline);
   bool HasLink(const std::string& remote) const;
-  void NoteLink(const std::string& remote, uint64_t session);
+  void NoteLink(const std::string& remote, uint64_t session, uint64_t channel_id);
+  uint64_t ChannelTo(const std::string& remote, uint64_t session) const;
   void DropLink(const std::string& remote);
   void AfterError(const std::string& remote, const absl::Status& status);
 
   // engine_transfer.cc
+  void Forget(const std::vector<Request>& requests);
   template <typename Send>
   absl::Status Carry(const std::string& remote, TransferDirection direction, const BatchView& batch,
                      int64_t deadline, Send send);
@@ -154,8 +156,14 @@ class Engine : private Recoverable {
   // Guards links and requests.
   mutable Mutex mutex_ ABSL_ACQUIRED_AFTER(attach_mutex_);
   CondVar links_changed_;
-  // Peers that the program is linked to -> session in which the daemon has that link.
-  std::map<std::string, uint64_t> links_ ABSL_GUARDED_BY(mutex_);
+  // A link that the program has: the session in which the daemon has it, and the channel's id
+  // there (0 = not told).
+  struct Link {
+    uint64_t session = 0;
+    uint64_t channel_id = 0;
+  };
+  // By peer.
+  std::map<std::string, Link> links_ ABSL_GUARDED_BY(mutex_);
   // Peers that a transfer is linking to now.
   std::set<std::string> linking_ ABSL_GUARDED_BY(mutex_);
   RequestTable requests_ ABSL_GUARDED_BY(mutex_);

@@ -62,7 +62,7 @@ absl::Status Engine::ConnectIn(const Attachment& live, const std::string& remote
   const absl::Status status =
       live.session->rpc().Connect(request, &response, deadline + kAnswerGrace);
   if (status.ok() || ApiCodeOf(status) == ApiCode::kAlreadyConnected) {
-    NoteLink(remote, live.number());
+    NoteLink(remote, live.number(), status.ok() ? response.channel_id() : 0);
   }
   return status;
 }
@@ -75,7 +75,7 @@ absl::Status Engine::Disconnect(const std::string& remote, int32_t timeout_ms) {
   {
     MutexLock lock(&mutex_);
     const auto link = links_.find(remote);
-    if (link != links_.end()) linked_in = link->second;
+    if (link != links_.end()) linked_in = link->second.session;
   }
   uint64_t session = 0;
   const absl::Status status = Idempotent([&](const Attachment& live) {
@@ -110,16 +110,29 @@ bool Engine::HasLink(const std::string& remote) const {
   return links_.count(remote) != 0;
 }
 
-void Engine::NoteLink(const std::string& remote, uint64_t session) {
+uint64_t Engine::ChannelTo(const std::string& remote, uint64_t session) const {
   MutexLock lock(&mutex_);
-  links_[remote] = session;
+  const auto link = links_.find(remote);
+  return link == links_.end() || link->second.session != session ? 0 : link->second.channel_id;
+}
+
+void Engine::NoteLink(const std::string& remote, uint64_t session, uint64_t channel_id) {
+  MutexLock lock(&mutex_);
+  Link& link = links_[remote];
+  // An answer that says "connected already" does not tell the channel.
+  if (channel_id == 0 && link.session == session) channel_id = link.channel_id;
+  link = {.session = session, .channel_id = channel_id};
   links_changed_.SignalAll();
 }
 
 void Engine::DropLink(const std::string& remote) {
-  MutexLock lock(&mutex_);
-  links_.erase(remote);
-  requests_.DropPeer(remote);
+  std::vector<Request> dropped;
+  {
+    MutexLock lock(&mutex_);
+    links_.erase(remote);
+    dropped = requests_.DropPeer(remote);
+  }
+  Forget(dropped);
 }
 
 // A session in which the link to `remote` exists: it exists already, or it is made because of
@@ -150,7 +163,7 @@ absl::StatusOr<bool> Engine::BeginLinking(const Attachment& live, const std::str
   MutexLock lock(&mutex_);
   while (true) {
     const auto link = links_.find(remote);
-    if (link != links_.end() && link->second == live.number()) return false;
+    if (link != links_.end() && link->second.session == live.number()) return false;
     if (link == links_.end() && !auto_connect()) return NoLink(remote);
     *again = link != links_.end();
     if (linking_.insert(remote).second) return true;

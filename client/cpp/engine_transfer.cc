@@ -70,6 +70,7 @@ absl::Status Engine::Carry(const std::string& remote, TransferDirection directio
     HIXLD_RETURN_IF_ERROR(CheckPieces(batch));
     const TransferCall call = {.engine_handle = live.handle,
                                .remote_engine = remote,
+                               .channel_id = ChannelTo(remote, live.number()),
                                .direction = direction,
                                .batch = batch};
     status = Noted(live, send(live, call));
@@ -113,6 +114,16 @@ absl::StatusOr<uint64_t> Engine::Submit(const std::string& remote, TransferDirec
               return absl::OkStatus();
             }));
   return request;
+}
+
+// Nobody will ask for these any more.
+void Engine::Forget(const std::vector<Request>& requests) {
+  const Attachment live = Current();
+  if (!live.alive()) return;
+  for (const Request& request : requests) {
+    const bool runs = request.state == RequestState::kWaiting && request.session == live.number();
+    if (runs) live.submitter->Forget(request.transfer_id);
+  }
 }
 
 // Brings the states of these requests up to date.

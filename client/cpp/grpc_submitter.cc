@@ -109,6 +109,9 @@ class GrpcSubmitter : public Submitter {
     return reports;
   }
 
+  // The daemon drops them with their channel or engine.
+  void Forget(uint64_t) override {}
+
  private:
   const std::shared_ptr<Session> session_;
 };

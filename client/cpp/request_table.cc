@@ -21,10 +21,24 @@ Request* RequestTable::Get(uint64_t id) {
   return found == requests_.end() ? nullptr : &found->second;
 }
 
-void RequestTable::DropPeer(const std::string& peer) {
+std::vector<Request> RequestTable::DropPeer(const std::string& peer) {
+  std::vector<Request> dropped;
   for (auto it = requests_.begin(); it != requests_.end();) {
-    it = it->second.peer == peer ? requests_.erase(it) : std::next(it);
+    if (it->second.peer != peer) {
+      ++it;
+      continue;
+    }
+    dropped.push_back(std::move(it->second));
+    it = requests_.erase(it);
   }
+  return dropped;
+}
+
+std::vector<Request> RequestTable::DropAll() {
+  std::vector<Request> dropped;
+  for (auto& [id, request] : requests_) dropped.push_back(std::move(request));
+  requests_.clear();
+  return dropped;
 }
 
 }  // namespace hixld::client

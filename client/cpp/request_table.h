@@ -29,8 +29,9 @@ class RequestTable {
   uint64_t Add(Request request);
   Request* Get(uint64_t id);
   void Remove(uint64_t id) { requests_.erase(id); }
-  // Forgets all requests to a peer.
-  void DropPeer(const std::string& peer);
+  // Forgets all requests to a peer, or all there are, and returns them.
+  std::vector<Request> DropPeer(const std::string& peer);
+  std::vector<Request> DropAll();
   std::map<uint64_t, Request>& requests() { return requests_; }
 
  private:

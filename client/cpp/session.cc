@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/cpp/log.h"
 #include "proto/base/clock.h"
+#include "proto/base/memfd.h"
 #include "proto/base/status.h"
 #include "proto/base/version.h"
 
@@ -25,6 +26,7 @@ namespace {
 using hixl::fdchannel::v1::FdMessage;
 
 constexpr size_t kMaxClientNameBytes = 128;
+constexpr int64_t kRingsTimeout = 5 * kNanosPerSecond;
 
 std::chrono::steady_clock::time_point ToTimePoint(int64_t deadline) {
   return std::chrono::steady_clock::time_point(std::chrono::nanoseconds(deadline));
@@ -137,6 +139,7 @@ void Session::MarkLost(const std::string& reason) {
   // The daemon, should it still be there, releases what was ours.
   shutdown(fd_.get(), SHUT_RDWR);
   rpc_->Close();
+  if (ring::Producer* const rings = rings_.load(std::memory_order_seq_cst)) rings->Abandon();
   on_lost_();
 }
 
@@ -285,6 +288,38 @@ absl::StatusOr<std::shared_ptr<Arena>> Session::KeepArena(FdPacket packet) {
   MutexLock lock(&mutex_);
   // Two askers at once: the first mapping stays.
   return arenas_.emplace(description.arena_id(), std::move(arena)).first->second;
+}
+
+ring::Producer* Session::rings() {
+  std::call_once(rings_asked_, [this] { SetUpRings(); });
+  return rings_.load(std::memory_order_acquire);
+}
+
+void Session::SetUpRings() {
+  absl::StatusOr<std::unique_ptr<ring::Producer>> rings = AskForRings();
+  if (!rings.ok()) {
+    Log(LogLevel::kInfo, absl::StrCat("transfers go over gRPC: ", rings.status().message()));
+    return;
+  }
+  owned_rings_ = *std::move(rings);
+  rings_.store(owned_rings_.get(), std::memory_order_seq_cst);
+  // Lost meanwhile: MarkLost may not have seen them.
+  if (!alive()) owned_rings_->Abandon();
+}
+
+absl::StatusOr<std::unique_ptr<ring::Producer>> Session::AskForRings() {
+  Message message;
+  message.mutable_setup_rings()->set_layout_version(ring::kLayoutVersion);
+  HIXLD_ASSIGN_OR_RETURN(FdPacket answer,
+                         Ask(std::move(message), {}, MonotonicNanos() + kRingsTimeout));
+  if (answer.message.has_error()) return FromError(answer.message.error());
+  if (!answer.message.has_rings() || answer.fds.size() != 2) {
+    return Failed("hixld answers SetupRings without rings", {.object = "hixld"});
+  }
+  const uint64_t size = answer.message.rings().size();
+  HIXLD_RETURN_IF_ERROR(CheckSharedMemfd(answer.fds[0].get(), size).status());
+  HIXLD_ASSIGN_OR_RETURN(Mapping memory, MapShared(answer.fds[0].get(), 0, size));
+  return ring::Producer::Attach(std::move(memory), std::move(answer.fds[1]));
 }
 
 absl::StatusOr<uint64_t> Session::PutMemory(int fd, uint64_t size, int64_t deadline) {

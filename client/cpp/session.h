@@ -9,6 +9,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -21,6 +22,7 @@
 #include "proto/base/fd.h"
 #include "proto/base/mutex.h"
 #include "proto/fdchannel/channel.h"
+#include "proto/ring/producer.h"
 
 namespace hixld::client {
 
@@ -40,6 +42,9 @@ class Session {
   Rpc& rpc() { return *rpc_; }
   // Differs from session to session in this process; rises.
   uint64_t number() const { return number_; }
+  // The session's shared-memory rings; nullptr where the daemon offers none. Asked for once, by
+  // the first caller. They stay readable after the daemon's death.
+  ring::Producer* rings();
   // False from the moment that the daemon's end is seen to be closed; never true again.
   bool alive() const { return alive_.load(std::memory_order_acquire); }
   // Called by whoever learns from an answer that the daemon has forgotten the session.
@@ -77,6 +82,9 @@ class Session {
   absl::StatusOr<std::shared_ptr<Arena>> KeepArena(FdPacket packet);
   absl::Status Send(const Message& message, const std::vector<int>& fds = {});
 
+  void SetUpRings();
+  absl::StatusOr<std::unique_ptr<ring::Producer>> AskForRings();
+
   const uint64_t number_;
   const UniqueFd fd_;
   const CloseOnFork close_on_fork_;
@@ -100,6 +108,11 @@ class Session {
   std::string goodbye_ ABSL_GUARDED_BY(mutex_);
   std::string lost_reason_ ABSL_GUARDED_BY(mutex_);
   std::thread reader_;
+
+  std::once_flag rings_asked_;
+  std::unique_ptr<ring::Producer> owned_rings_;
+  // Set once; read by MarkLost on any thread.
+  std::atomic<ring::Producer*> rings_{nullptr};
 };
 
 }  // namespace hixld::client

@@ -38,6 +38,8 @@ struct BatchView {
 struct TransferCall {
   uint64_t engine_handle = 0;
   std::string remote_engine;
+  // The daemon's id of the channel to it; 0 = not known, which only gRPC can carry.
+  uint64_t channel_id = 0;
   TransferDirection direction = TransferDirection::kRead;
   BatchView batch;
   int32_t timeout_ms = 0;  // 0 = none, for Submit only
@@ -65,9 +67,17 @@ class Submitter {
   // id has failed.
   virtual absl::StatusOr<std::vector<TransferReport>> Query(
       uint64_t engine_handle, const std::vector<uint64_t>& transfer_ids) = 0;
+  // Nobody will ask for this transfer any more.
+  virtual void Forget(uint64_t transfer_id) = 0;
 };
 
 // Carries transfers over gRPC: works always, costs a round trip each.
 std::unique_ptr<Submitter> MakeGrpcSubmitter(std::shared_ptr<Session> session);
+
+// Carries transfers over the session's shared-memory rings: a submission costs no system call
+// while the daemon is awake, a status query is a load. What the rings cannot take, and everything
+// where the daemon offers none, goes to `fallback`.
+std::unique_ptr<Submitter> MakeRingSubmitter(std::shared_ptr<Session> session,
+                                             std::unique_ptr<Submitter> fallback);
 
 }  // namespace hixld::client

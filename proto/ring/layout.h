@@ -20,7 +20,7 @@ constexpr uint32_t kLayoutVersion = 1;
 // with 128-byte lines.
 constexpr size_t kCacheLine = 128;
 constexpr uint32_t kInlineDescriptors = 3;
-constexpr size_t kErrorTextBytes = 208;
+constexpr size_t kErrorTextBytes = 464;
 
 // One contiguous copy: `length` bytes between the client's `local` and the peer's `remote`
 // address.
@@ -72,7 +72,7 @@ struct alignas(kCacheLine) Slot {
   uint8_t reserved[16];
   char text[kErrorTextBytes];
 };
-static_assert(sizeof(Slot) == 256);
+static_assert(sizeof(Slot) == 512);
 
 struct alignas(kCacheLine) Header {
   // Written once by the daemon, before the client gets the descriptor.

@@ -60,8 +60,19 @@ Producer::Producer(Mapping memory, UniqueFd wake)
   for (uint32_t i = geometry_.slots; i > 0; --i) free_slots_.push_back(i - 1);
 }
 
+void Producer::SweepForgotten() {
+  const auto ended = [this](uint32_t slot) {
+    if (!Terminal(slots_[slot].state.load(std::memory_order_acquire))) return false;
+    slots_[slot].state.store(kFree, std::memory_order_release);
+    free_slots_.push_back(slot);
+    return true;
+  };
+  forgotten_.erase(std::remove_if(forgotten_.begin(), forgotten_.end(), ended), forgotten_.end());
+}
+
 absl::StatusOr<uint32_t> Producer::TakeSlot() {
   MutexLock lock(&slots_mutex_);
+  SweepForgotten();
   if (free_slots_.empty()) {
     return ResourceExhausted(
         absl::StrCat("all ", geometry_.slots, " transfer slots of this process are in use"),
@@ -216,6 +227,11 @@ void Producer::Release(uint32_t slot) {
   slots_[slot].state.store(kFree, std::memory_order_release);
   MutexLock lock(&slots_mutex_);
   free_slots_.push_back(slot);
+}
+
+void Producer::Forget(uint32_t slot) {
+  MutexLock lock(&slots_mutex_);
+  forgotten_.push_back(slot);
 }
 
 std::vector<uint32_t> Producer::Abandon() {

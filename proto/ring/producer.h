@@ -55,6 +55,8 @@ class Producer {
   Result Read(uint32_t slot) const;
   // Gives the slot back; it must be terminal, or the daemon dead.
   void Release(uint32_t slot);
+  // Nobody will look at the slot any more: it is given back when its transfer has ended.
+  void Forget(uint32_t slot);
 
   // The daemon is gone: every wait ends and every slot that is not terminal becomes FAILED.
   // Returns those slots: exactly the transfers that are lost.
@@ -69,6 +71,7 @@ class Producer {
   absl::Status PushEntry(const Request& request, uint32_t slot,
                          absl::Span<const Descriptor> descriptors, bool more)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void SweepForgotten() ABSL_EXCLUSIVE_LOCKS_REQUIRED(slots_mutex_);
   absl::StatusOr<uint32_t> TakeSlot() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void WakeDaemon();
 
@@ -93,6 +96,7 @@ class Producer {
 
   Mutex slots_mutex_;
   std::vector<uint32_t> free_slots_ ABSL_GUARDED_BY(slots_mutex_);
+  std::vector<uint32_t> forgotten_ ABSL_GUARDED_BY(slots_mutex_);
 };
 
 }  // namespace hixld::ring

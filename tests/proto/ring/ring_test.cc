@@ -197,6 +197,25 @@ TEST_CASE("after the daemon's death exactly the unfinished transfers are lost") 
   CHECK(pair.producer->Submit(RequestOf(one)).status().code() == absl::StatusCode::kUnavailable);
 }
 
+TEST_CASE("forgotten slots come back once their transfers have ended") {
+  Pair pair = MakePair({.entries = 16, .slots = 2, .arena_descriptors = 16});
+  const auto one = Sequence(1, 1);
+  const auto first = pair.producer->Submit(RequestOf(one));
+  const auto second = pair.producer->Submit(RequestOf(one));
+  REQUIRE(first.ok());
+  REQUIRE(second.ok());
+  pair.producer->Forget(*first);
+  pair.producer->Forget(*second);
+  CHECK(ApiCodeOf(pair.producer->Submit(RequestOf(one)).status()) == ApiCode::kResourceExhausted);
+  Consumer::Batch batch;
+  REQUIRE(*pair.consumer->Next(kNoLimit, &batch));
+  REQUIRE(*pair.consumer->Next(kNoLimit, &batch));
+  pair.consumer->Publish(*second, kFailed, 503900, 0, 0, "");
+  const auto third = pair.producer->Submit(RequestOf(one));
+  REQUIRE(third.ok());
+  CHECK(*third == *second);
+}
+
 TEST_CASE("a sleeping daemon is woken once and an awake one never") {
   Pair pair = MakePair({.entries = 16, .slots = 8, .arena_descriptors = 16});
   const auto one = Sequence(1, 1);

@@ -1,0 +1,169 @@
+// Carries transfers over the session's shared-memory rings; what they cannot take goes to gRPC.
+#include <algorithm>
+#include <atomic>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "client/cpp/submitter.h"
+#include "proto/base/clock.h"
+#include "proto/base/status.h"
+#include "proto/ring/producer.h"
+
+namespace hixld::client {
+namespace {
+
+// How much longer than its own deadline a transfer may take to be answered: the daemon answers
+// TIMEOUT only when no byte can land any more. Only a daemon that hangs needs this.
+constexpr int64_t kAnswerGrace = 10 * kNanosPerSecond;
+constexpr int64_t kSubmitTimeout = 10 * kNanosPerSecond;
+constexpr int64_t kMinSpinNs = 2'000;
+constexpr int64_t kMaxSpinNs = 50'000;
+
+// Ids of transfers in the rings; the daemon's own ids, which gRPC uses, count up from 1.
+constexpr uint64_t kRingBit = uint64_t{1} << 63;
+
+absl::Span<const ring::Descriptor> DescriptorsOf(const BatchView& batch,
+                                                 std::vector<ring::Descriptor>* copy) {
+  const auto* first = batch.local_addresses;
+  if (batch.stride == sizeof(ring::Descriptor) && batch.remote_addresses == first + 1 &&
+      batch.lengths == first + 2) {
+    return {reinterpret_cast<const ring::Descriptor*>(first), batch.count};
+  }
+  copy->resize(batch.count);
+  for (size_t i = 0; i < batch.count; ++i) {
+    (*copy)[i] = {batch.local(i), batch.remote(i), batch.length(i)};
+  }
+  return *copy;
+}
+
+absl::Status StatusOf(const ring::Producer::Result& result) {
+  if (result.state == ring::kCompleted) return absl::OkStatus();
+  const auto code = result.code == 0 ? ApiCode::kFailed : static_cast<ApiCode>(result.code);
+  return MakeError(code, result.text);
+}
+
+// Spinning pays only where the daemon's worker has a core of its own.
+int64_t FirstSpin() { return std::thread::hardware_concurrency() > 1 ? kMaxSpinNs / 2 : 0; }
+
+class RingSubmitter : public Submitter {
+ public:
+  RingSubmitter(std::shared_ptr<Session> session, std::unique_ptr<Submitter> fallback)
+      : session_(std::move(session)), fallback_(std::move(fallback)), spin_ns_(FirstSpin()) {}
+
+  absl::Status Transfer(const TransferCall& call) override {
+    ring::Producer* const rings = call.channel_id == 0 ? nullptr : session_->rings();
+    if (rings == nullptr) return fallback_->Transfer(call);
+    const int64_t deadline = MonotonicNanos() + call.timeout_ms * kNanosPerMilli;
+    HIXLD_ASSIGN_OR_RETURN(const uint32_t slot, Push(rings, call, deadline));
+    if (!Wait(rings, slot, deadline + kAnswerGrace)) return NoAnswer(rings, slot, call);
+    const ring::Producer::Result result = rings->Read(slot);
+    rings->Release(slot);
+    // The end of the session ends what it ran, too.
+    if (result.state != ring::kCompleted && !session_->alive()) {
+      return SessionLost(session_->lost_reason());
+    }
+    return StatusOf(result);
+  }
+
+  absl::StatusOr<uint64_t> Submit(const TransferCall& call) override {
+    ring::Producer* const rings = call.channel_id == 0 ? nullptr : session_->rings();
+    if (rings == nullptr) return fallback_->Submit(call);
+    const auto slot = Push(rings, call, MonotonicNanos() + kSubmitTimeout);
+    // More transfers than slots: gRPC has room.
+    if (ApiCodeOf(slot.status()) == ApiCode::kResourceExhausted) return fallback_->Submit(call);
+    HIXLD_RETURN_IF_ERROR(slot.status());
+    return kRingBit | *slot;
+  }
+
+  absl::StatusOr<std::vector<TransferReport>> Query(
+      uint64_t engine_handle, const std::vector<uint64_t>& transfer_ids) override {
+    std::vector<TransferReport> reports(transfer_ids.size());
+    std::vector<uint64_t> others;
+    std::vector<size_t> places;
+    for (size_t i = 0; i < transfer_ids.size(); ++i) {
+      if ((transfer_ids[i] & kRingBit) != 0) {
+        reports[i] = Look(transfer_ids[i]);
+      } else {
+        others.push_back(transfer_ids[i]);
+        places.push_back(i);
+      }
+    }
+    if (others.empty()) return reports;
+    HIXLD_ASSIGN_OR_RETURN(auto answers, fallback_->Query(engine_handle, others));
+    for (size_t i = 0; i < places.size(); ++i) reports[places[i]] = std::move(answers[i]);
+    return reports;
+  }
+
+  void Forget(uint64_t transfer_id) override {
+    if ((transfer_id & kRingBit) == 0) return fallback_->Forget(transfer_id);
+    session_->rings()->Forget(static_cast<uint32_t>(transfer_id));
+  }
+
+ private:
+  absl::StatusOr<uint32_t> Push(ring::Producer* rings, const TransferCall& call, int64_t deadline) {
+    std::vector<ring::Descriptor> copy;
+    const auto slot = rings->Submit(
+        {.engine = call.engine_handle,
+         .channel = call.channel_id,
+         .op = call.direction == TransferDirection::kRead ? ring::Op::kRead : ring::Op::kWrite,
+         .timeout_ns = static_cast<uint64_t>(call.timeout_ms) * kNanosPerMilli,
+         .descriptors = DescriptorsOf(call.batch, &copy),
+         .room_deadline_ns = deadline});
+    if (slot.status().code() == absl::StatusCode::kUnavailable) {
+      return SessionLost(session_->lost_reason());
+    }
+    return slot;
+  }
+
+  // Looks for as long as it has paid lately, then sleeps.
+  bool Wait(ring::Producer* rings, uint32_t slot, int64_t deadline) {
+    const int64_t spin = spin_ns_.load(std::memory_order_relaxed);
+    const int64_t start = MonotonicNanos();
+    const bool ended = rings->Wait(slot, spin, deadline);
+    const int64_t took = MonotonicNanos() - start;
+    if (FirstSpin() > 0) {
+      const int64_t next = took < kMaxSpinNs ? spin * 2 : spin / 2;
+      spin_ns_.store(std::clamp(next, kMinSpinNs, kMaxSpinNs), std::memory_order_relaxed);
+    }
+    return ended;
+  }
+
+  // The slot stays with the transfer until that ends.
+  absl::Status NoAnswer(ring::Producer* rings, uint32_t slot, const TransferCall& call) {
+    if (!session_->alive()) {
+      rings->Release(slot);
+      return SessionLost(session_->lost_reason());
+    }
+    rings->Forget(slot);
+    return Timeout(absl::StrCat("hixld does not answer for a transfer with ", call.remote_engine),
+                   {.object = absl::StrCat("engine ", call.remote_engine)});
+  }
+
+  TransferReport Look(uint64_t id) {
+    const auto slot = static_cast<uint32_t>(id);
+    ring::Producer* const rings = session_->rings();
+    TransferReport report{.transfer_id = id};
+    const ring::SlotState state = rings->State(slot);
+    if (state < ring::kCompleted) return report;
+    const ring::Producer::Result result = rings->Read(slot);
+    rings->Release(slot);
+    report.outcome =
+        state == ring::kCompleted ? TransferOutcome::kCompleted : TransferOutcome::kFailed;
+    report.message = result.text;
+    return report;
+  }
+
+  const std::shared_ptr<Session> session_;
+  const std::unique_ptr<Submitter> fallback_;
+  std::atomic<int64_t> spin_ns_;
+};
+
+}  // namespace
+
+std::unique_ptr<Submitter> MakeRingSubmitter(std::shared_ptr<Session> session,
+                                             std::unique_ptr<Submitter> fallback) {
+  return std::make_unique<RingSubmitter>(std::move(session), std::move(fallback));
+}
+
+}  // namespace hixld::client
