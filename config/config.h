@@ -84,6 +84,12 @@ struct Config {
     uint64_t chunk_bytes = 256 * kKiB;
   } local;
 
+  struct Rings {
+    uint64_t entries = 1024;
+    uint64_t slots = 4096;
+    uint64_t arena_descriptors = 65'536;
+  } rings;
+
   struct Limits {
     uint64_t max_sessions = 1024;
     uint64_t max_sessions_per_uid = 512;

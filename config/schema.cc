@@ -32,6 +32,7 @@ using config_internal::Count;
 using config_internal::Duration;
 using config_internal::Flag;
 using config_internal::Mode;
+using config_internal::PowerOfTwo;
 using config_internal::Size;
 using config_internal::Text;
 using config_internal::TextList;
@@ -205,6 +206,21 @@ std::vector<ConfigKey> TcpKeys() {
   };
 }
 
+std::vector<ConfigKey> RingKeys() {
+  return {
+      PowerOfTwo(
+          KEY(rings.entries), 16, 65'536,
+          "Batches that one client has handed over and the daemon has not yet taken out; more "
+          "wait in the client."),
+      Count(KEY(rings.slots), 16, 65'536,
+            "Transfers of one client that are under way or whose end was not asked for yet."),
+      Count(
+          KEY(rings.arena_descriptors), 1024, 1'048'576,
+          "Blocks of large batches that are on their way to the daemon; larger batches are handed "
+          "over in parts."),
+  };
+}
+
 std::vector<ConfigKey> LimitKeys() {
   return {
       Count(KEY(limits.max_sessions), 1, 65'536, "Client processes."),
@@ -257,7 +273,7 @@ std::vector<ConfigKey> MakeKeys() {
       "version", [](Config & c) -> auto& { return c.version; }, 1, 1,
       "Format of this file. Required.")};
   for (auto* group : {&SocketKeys, &NodeKeys, &WorkerKeys, &PoolKeys, &DeviceKeys, &TcpKeys,
-                      &LimitKeys, &TelemetryKeys}) {
+                      &RingKeys, &LimitKeys, &TelemetryKeys}) {
     for (ConfigKey& key : (*group)()) keys.push_back(std::move(key));
   }
   return keys;
@@ -304,6 +320,7 @@ const std::vector<ConfigSection>& ConfigSections() {
       {"devices.sim", "NPUs imitated on the CPU."},
       {"tcp", "The TCP transport between nodes."},
       {"local", "Copies within the node."},
+      {"rings", "Shared-memory rings between client and daemon; one set per client process."},
       {"limits", "Reaching one is RESOURCE_EXHAUSTED; the error names the key."},
       {"log", "Messages of the daemon."},
       {"telemetry", "Metrics."},

@@ -116,6 +116,11 @@ TEST_CASE("values out of range name the range, and its ends are allowed") {
   CHECK_THAT(ErrorOf("tcp: {stripe_bytes: 32MiB}\n"), Contains("allowed: 64KiB..16MiB"));
   CHECK_THAT(ErrorOf("tcp: {connect_timeout: 1ms}\n"), Contains("allowed: 100ms..2min"));
   CHECK_THAT(ErrorOf("workers: {spin_us: 1001}\n"), Contains("allowed: 0..1000"));
+  CHECK_THAT(ErrorOf("rings: {entries: 1000}\n"),
+             Equals("c.yaml:2: rings.entries: \"1000\" is no power of two; allowed: 16..65536, a "
+                    "power of two"));
+  CHECK_THAT(ErrorOf("rings: {entries: 8}\n"), Contains("is out of range"));
+  CHECK(Parse("rings: {entries: 2048}\n").rings.entries == 2048);
   CHECK_THAT(ErrorOf("socket: {mode: 0060}\n"), Contains("allowed: 0600..0777"));
 }
 
