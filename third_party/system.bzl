@@ -78,6 +78,7 @@ def _python_headers_impl(ctx):
         ctx.symlink(path, tag)
         lines.append("cc_library(name = %r, hdrs = glob([%r]), includes = [%r])" % (tag, tag + "/**/*.h", tag))
     ctx.file("BUILD", "\n".join(lines) + "\n")
-    ctx.file("versions.bzl", "FOUND = %r\n" % found)
+    machine = ctx.execute(["uname", "-m"]).stdout.strip()
+    ctx.file("versions.bzl", "FOUND = %r\nARCHITECTURE = %r\n" % (found, machine))
 
 python_headers = repository_rule(implementation = _python_headers_impl, local = True, environ = ["HOME"])
