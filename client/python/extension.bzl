@@ -23,7 +23,7 @@ def python_extensions(package, module, srcs, hdrs, deps, library):
             name = name,
             srcs = srcs + hdrs,
             additional_linker_inputs = [library],
-            copts = ["-fvisibility=hidden"],
+            copts = ["-fvisibility=hidden", "-g0"],
             linkopts = [
                 "$(location %s)" % library,
                 "-Wl,-rpath,'$$ORIGIN/../../lib'",
