@@ -48,6 +48,7 @@ Action PrepareDevices(CLI::App& app);
 Action PreparePools(CLI::App& app);
 Action PrepareHealth(CLI::App& app);
 Action PrepareVersion(CLI::App& app);
+Action PrepareCompletion(CLI::App& app);
 
 // The output for one answer of the daemon.
 template <typename Response>

@@ -27,6 +27,7 @@ constexpr Command kCommands[] = {
     {"pools", "Memory pools of the daemon", true, &PreparePools},
     {"health", "Whether the daemon serves; exit code 0 if so", true, &PrepareHealth},
     {"version", "Releases of hixlctl and of the daemon", false, &PrepareVersion},
+    {"completion", "A script for bash: source <(hixlctl completion)", false, &PrepareCompletion},
 };
 
 constexpr char kFooter[] =

@@ -286,6 +286,22 @@ TEST_CASE("help and version need no daemon") {
   CHECK(json::parse(Ctl("/tmp/none.sock", {"version", "--json"}).out)["hixld"].is_null());
 }
 
+TEST_CASE("bash completes what the parser knows") {
+  const std::string start = "source <(" + std::string(kBinary) + " completion); ";
+  const auto complete = [&start](const std::string& words, const std::string& cword) {
+    return RunCommand({"bash", "-c",
+                       start + "COMP_WORDS=(" + words + "); COMP_CWORD=" + cword +
+                           "; _hixlctl; echo \"${COMPREPLY[*]}\""})
+        .out;
+  };
+  CHECK(complete("hixlctl s", "1") == "status sessions\n");
+  CHECK(complete("hixlctl regions --e", "2") == "--engine\n");
+  CHECK(complete("hixlctl --json sessions --w", "3") == "--watch\n");
+  CHECK(complete("hixlctl version --w", "2") == "\n");
+  CHECK_THAT(complete("hixlctl sessions --", "2"), Contains("--socket") && Contains("--json"));
+  CHECK(complete("hixlctl --timeout ''", "2") == "\n");
+}
+
 TEST_CASE("the socket is found by variable and by runtime directory") {
   const FakeDaemon daemon({});
   CHECK(RunCommand({kBinary, "sessions"}, {{"HIXLD_SOCKET", daemon.socket()}}).exit_code == 0);
