@@ -3,7 +3,7 @@
 #
 #   deploy/install.sh --prefix DIR
 #
-# DIR gets bin/ (hixld, hixlctl), lib/ (libcann_hixl.so, libcann_hixl.a), include/, python/
+# DIR gets bin/ (hixld, hixlctl, hixl-bench), lib/ (libcann_hixl.so, libcann_hixl.a), include/, python/
 # (the package hixl with an extension module per CPython found), etc/ and share/. Nothing in it
 # names DIR, so it may be moved. Builds first; packages are those of deploy/packages.txt, group build.
 set -euo pipefail
@@ -21,7 +21,7 @@ done
 [ -n "$prefix" ] || { echo "--prefix DIR is required" >&2; exit 2; }
 
 bazel build --config=opt \
-  //daemon:hixld //client/hixlctl:hixlctl \
+  //daemon:hixld //client/hixlctl:hixlctl //client/bench:hixl-bench \
   //client/cpp:libcann_hixl.so //client/cpp:cann_hixl_static //client/cpp:cann_hixl_static_libs \
   //client/python/...
 built=$(bazel info --config=opt bazel-bin)
@@ -39,7 +39,8 @@ put() {
 # Files that an earlier version installed and this one does not know must not be found.
 rm -rf "${prefix:?}/include" "$prefix/python"
 
-put 755 "$prefix/bin" "$built/daemon/hixld" "$built/client/hixlctl/hixlctl"
+put 755 "$prefix/bin" "$built/daemon/hixld" "$built/client/hixlctl/hixlctl" \
+  "$built/client/bench/hixl-bench"
 put 755 "$prefix/lib" "$built/client/cpp/libcann_hixl.so"
 put 644 "$prefix/lib" "$built/client/cpp/libcann_hixl.a" "$built/client/cpp/libcann_hixl.a.libs"
 (cd client/include && find . -name '*.h') | while read -r header; do

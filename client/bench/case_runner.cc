@@ -13,8 +13,6 @@ namespace hixld::bench {
 namespace {
 
 constexpr uint64_t kDescriptorBytes = 24;
-// How long to look whether a failed transfer came from the target's end.
-constexpr int kGoneWaitMs = 1000;
 
 // Each round has patterns of its own, so that bytes of the last one cannot pass.
 uint64_t LocalSeed(uint64_t seed, uint64_t round) { return Random(seed + 2 * round).Next(); }
@@ -75,10 +73,7 @@ absl::Status CaseRunner::Run(const MemoryGroup& group,
   HIXLD_RETURN_IF_ERROR(
       FromHixl(engine_.hixl().Connect(target_engine_.c_str(), options_.timeout_ms),
                absl::StrCat("connect to ", target_engine_)));
-  absl::Status status = RunCases(group, regions, took);
-  if (!status.ok() && target_.PeerGone(kGoneWaitMs)) {
-    status = Annotate(status, "the target has gone");
-  }
+  const absl::Status status = RunCases(group, regions, took);
   const absl::Status disconnected = FromHixl(
       engine_.hixl().Disconnect(target_engine_.c_str(), options_.timeout_ms), "disconnect");
   HIXLD_RETURN_IF_ERROR(status);
@@ -185,7 +180,7 @@ bool CaseRunner::Wanted(Baseline baseline) const {
 RoundBudget CaseRunner::BudgetOf(uint64_t round, uint64_t depth) const {
   // Later rounds have only caches to warm.
   const int64_t warmup = round == 0 ? options_.warmup : options_.warmup / 10;
-  return {warmup, options_.duration, options_.iterations, depth};
+  return {warmup, options_.duration, options_.iterations, depth, options_.pause};
 }
 
 absl::Status CaseRunner::WatchTarget() const {

@@ -8,6 +8,7 @@
 #include <map>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "client/bench/parse.h"
 #include "proto/base/endpoint.h"
 #include "proto/base/memfd.h"
@@ -17,11 +18,10 @@ namespace hixld::bench {
 
 absl::Status FromHixl(hixl::Status status, absl::string_view what) {
   if (status == hixl::SUCCESS) return absl::OkStatus();
-  const char* const text = hixl::HixlExt::LastErrorText();
+  // The text begins with the name of its code.
+  const absl::string_view text = absl::NullSafeStringView(hixl::HixlExt::LastErrorText());
   const auto code = static_cast<ApiCode>(status);
-  return MakeError(code, absl::StrCat(what, ": ", ApiCodeName(code),
-                                      text == nullptr || *text == '\0' ? "" : ": ",
-                                      text == nullptr ? "" : text));
+  return MakeError(code, absl::StrCat(what, ": ", text.empty() ? ApiCodeName(code) : text));
 }
 
 void UseSocket(const std::string& path) {

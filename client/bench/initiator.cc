@@ -20,6 +20,9 @@
 namespace hixld::bench {
 namespace {
 
+// How long to look whether a failure came from the target's end.
+constexpr int kGoneWaitMs = 1000;
+
 absl::StatusOr<std::unique_ptr<SelfTarget>> StartSelfTarget(const InitiatorOptions& options) {
   EngineOptions engine = options.engine;
   engine.engine = "127.0.0.1";
@@ -66,6 +69,9 @@ absl::Status RunSweep(const InitiatorOptions& options, const std::vector<MemoryG
   for (const MemoryGroup& group : groups) {
     status = runner.Run(group, [&run](const CaseResult& result) { return run.Take(result); });
     if (!status.ok()) break;
+  }
+  if (!status.ok() && target.PeerGone(kGoneWaitMs)) {
+    status = Annotate(status, "the target has gone");
   }
   // What was measured before a failure is drawn all the same.
   const absl::Status plotted = run.Plot();

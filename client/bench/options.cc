@@ -7,6 +7,7 @@
 #include <functional>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "client/bench/parse.h"
 #include "proto/base/endpoint.h"
@@ -241,6 +242,8 @@ void AddMeasureOptions(Parser& parser, InitiatorOptions& out) {
                &out.duration);
   parser.Value("--iterations", "Transfers per thread and round, instead of --duration", "N",
                {1, uint64_t{1} << 40}, ParseCount, &out.iterations);
+  parser.Value("--pause", "Between two transfers, not counted: lets everything fall asleep (0)",
+               "TIME", {0, times.high}, ParseDuration, &out.pause);
   parser.Value("--rounds", "Rounds; reported is the median (5)", "N", {1, 1000}, ParseCount,
                &out.rounds);
   parser.Value("--timeout-ms", "Of one transfer (10000)", "N", {1, 3'600'000}, ParseCount,
@@ -255,18 +258,17 @@ void AddMeasureOptions(Parser& parser, InitiatorOptions& out) {
   parser.Value("--memcpy-threads", "Threads of the memcpy baseline (as --threads)", "N",
                kThreadBounds, ParseCount, &out.memcpy_threads);
   parser.Text("--jsonl", "Append one JSON object per case to this file", "FILE", &out.jsonl);
+  parser.Text("--label", "A word for each JSON line", "TEXT", &out.label);
   parser.Text("--plot", "Draw the results into this SVG file", "FILE", &out.plot);
   parser.Flag("--quiet", "No progress on standard error", &out.quiet);
 }
 
 std::string ModelList() {
-  std::string text = "model              layers  KV heads  head size\n";
+  std::string text =
+      absl::StrFormat("%-16s %6s %8s %9s\n", "model", "layers", "KV heads", "head size");
   for (const ModelGeometry& model : KnownModels()) {
-    const std::string name =
-        model.name + std::string(19 - std::min<size_t>(18, model.name.size()), ' ');
-    absl::StrAppend(&text, name, model.layers, "      ",
-                    model.latent ? "latent" : absl::StrCat(model.kv_heads), "      ",
-                    model.head_size, "\n");
+    absl::StrAppendFormat(&text, "%-16s %6d %8s %9d\n", model.name, model.layers,
+                          model.latent ? "latent" : absl::StrCat(model.kv_heads), model.head_size);
   }
   return text;
 }
@@ -312,6 +314,7 @@ absl::Status ApplyKv(const Parser& parser, KvOptions& kv, InitiatorOptions& out)
 absl::Status CheckInitiator(const Parser& parser, InitiatorOptions& out, bool async, bool sync) {
   if (async && sync) return Conflict("--sync: cannot be used together with --async");
   if (parser.Given("--depth") && !async) return Conflict("--depth: needs --async");
+  if (async && out.pause > 0) return Conflict("--pause: cannot be used together with --async");
   if (!async) out.depths = {0};
   if (async && !parser.Given("--depth")) out.depths = {16};
   if (parser.Given("--iterations") && parser.Given("--duration")) {

@@ -78,6 +78,8 @@ struct InitiatorOptions {
   int64_t duration = 500 * kNanosPerMilli;
   // Transfers per thread and round; 0: by duration.
   uint64_t iterations = 0;
+  // Between two transfers of a thread, not counted; only synchronous.
+  int64_t pause = 0;
   uint64_t rounds = 5;
   int32_t timeout_ms = 10'000;
   uint64_t seed = 1;
@@ -90,6 +92,8 @@ struct InitiatorOptions {
   uint64_t memcpy_threads = 0;
 
   std::string jsonl;
+  // Written into each JSON line, to tell runs apart.
+  std::string label;
   std::string plot;
   bool quiet = false;
 };

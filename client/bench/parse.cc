@@ -152,7 +152,7 @@ std::string FormatDuration(int64_t nanos) {
 }
 
 std::string FormatRate(double value) {
-  std::string unit;
+  const char* unit = "";
   if (value >= 1e6) {
     value /= 1e6;
     unit = "M";

@@ -104,6 +104,8 @@ std::string JsonLine(const CaseResult& result, const InitiatorOptions& options) 
       {"blocks_per_s", Median(result.blocks)},
       {"transfers", result.latency.count()},
   };
+  if (!options.label.empty()) json["label"] = options.label;
+  if (options.pause > 0) json["pause_us"] = static_cast<double>(options.pause) / 1000;
   if (!options.kv_name.empty()) json["model"] = options.kv_name;
   for (const double quantile : kQuantiles) {
     json[absl::StrFormat("p%.0f_us", quantile * 100)] = result.latency.Quantile(quantile) / 1000;

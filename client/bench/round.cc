@@ -125,11 +125,17 @@ class Runner {
       HIXLD_RETURN_IF_ERROR(mover_.Move(index));
       const int64_t now = MonotonicNanos();
       Count(index, now - last);
-      last = now;
+      last = budget_.pause == 0 ? now : Pause();
       ++begun;
       if (++index == mover_.count()) index = 0;
     }
     return absl::OkStatus();
+  }
+
+  int64_t Pause() const {
+    const timespec pause = {budget_.pause / kNanosPerSecond, budget_.pause % kNanosPerSecond};
+    ::nanosleep(&pause, nullptr);
+    return MonotonicNanos();
   }
 
   absl::Status Async() {

@@ -37,6 +37,8 @@ struct RoundBudget {
   uint64_t iterations = 0;
   // 0: synchronous.
   uint64_t depth = 0;
+  // Between two synchronous transfers, not counted as their time.
+  int64_t pause = 0;
 };
 
 struct RoundResult {

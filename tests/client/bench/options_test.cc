@@ -92,6 +92,7 @@ TEST_CASE("options that contradict each other are refused") {
   CHECK(Refusal("--self --target 127.0.0.1:1").find("--target") == 0);
   CHECK(Refusal("initiator --target 127.0.0.1:1 --one-process").find("--one-process") == 0);
   CHECK(Refusal("--self --depth 4").find("--depth: needs --async") == 0);
+  CHECK(Refusal("--self --async --pause 1ms").find("--pause") == 0);
   CHECK(Refusal("--self --sync --async").find("--sync") == 0);
   CHECK(Refusal("--self --iterations 5 --duration 1s").find("--iterations") == 0);
   CHECK(Refusal("--self --tokens 5").find("--tokens: needs --model") == 0);

@@ -88,6 +88,15 @@ TEST_CASE("a round lasts as long as it was told") {
   CHECK((*round)->seconds >= 0.02);
 }
 
+TEST_CASE("pauses lie between transfers and are not counted as theirs") {
+  const auto movers = Fakes(1, 1);
+  const auto round =
+      RunRound(movers, {.iterations = 5, .pause = 20 * kNanosPerMilli}, NothingToSee);
+  REQUIRE(round.ok());
+  CHECK((*round)->seconds >= 0.1);
+  CHECK((*round)->latency.Quantile(0.5) < 20.0 * kNanosPerMilli);
+}
+
 TEST_CASE("asynchronous transfers fill the depth and all end") {
   const auto movers = Fakes(2, 3);
   const auto round = RunRound(movers, {.iterations = 50, .depth = 8}, NothingToSee);

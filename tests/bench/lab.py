@@ -1,0 +1,176 @@
+"""What the rows of the tables need: daemons, nodes, and hixl-bench's results."""
+
+import json
+import os
+import shlex
+import statistics
+import subprocess
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.daemon import Daemon, new_cluster_key
+from harness.hosts import Hosts, why_not_allowed
+
+MIB = 1 << 20
+
+
+class Unavailable(Exception):
+    """This machine cannot run the row; the text says why."""
+
+
+@dataclass
+class Measured:
+    """One line of a table."""
+
+    work: str
+    wanted: str
+    value: str
+    reached: object  # True, False, or None where nothing is asked for
+    commands: list
+
+
+class Lab:
+    """Starts daemons once, on first use, and ends everything at the end."""
+
+    def __init__(self, installation, quick):
+        self.installation = installation
+        self.quick = quick
+        self._scratch = tempfile.TemporaryDirectory(prefix="hixld-tables-")
+        self.directory = Path(self._scratch.name)
+        self._daemons = {}
+        self._hosts = None
+        self._key = new_cluster_key(self.directory)
+        self.commands = []
+
+    def close(self):
+        for daemon in self._daemons.values():
+            daemon.finish()
+        if self._hosts:
+            self._hosts.close()
+        self._scratch.cleanup()
+
+    def daemon(self, name, config=None, **options):
+        if name not in self._daemons:
+            directory = self.directory / name.replace(" ", "-")
+            directory.mkdir(mode=0o700)
+            self._daemons[name] = Daemon(self.installation, directory, config=config,
+                                         **options).start()
+        return self._daemons[name]
+
+    def local(self):
+        """The daemon with the default configuration."""
+        return self.daemon("default")
+
+    def hopping(self, **config):
+        """A daemon that carries every transfer itself, small ones included."""
+        name = "hop " + json.dumps(config, sort_keys=True).translate({ord(c): None for c in '{}":,'})
+        # Where clients never copy by themselves there is no key to turn that off.
+        known = "direct:" in (self.installation.prefix / "etc" / "hixld.yaml").read_text()
+        return self.daemon(name, {**({"local": {"direct": "off"}} if known else {}), **config})
+
+    def nodes(self, mtu=1500):
+        """Two nodes joined by veth."""
+        reason = why_not_allowed()
+        if reason:
+            raise Unavailable(reason)
+        if self._hosts is None:
+            self._hosts = Hosts(2)
+        pair = [self.daemon(f"node {number}", host=self._hosts[number], cluster_key=self._key)
+                for number in range(2)]
+        for node in pair:
+            node.host.ip("link", "set", node.host.interface, "mtu", str(mtu))
+        return pair
+
+    def _times(self):
+        return ["--duration", "100ms", "--rounds", "3"] if self.quick else ["--duration", "1s"]
+
+    def _run(self, daemon, arguments):
+        lines = self.directory / "results.jsonl"
+        lines.unlink(missing_ok=True)
+        command = [self.installation.prefix / "bin" / "hixl-bench", *map(str, arguments), "--quiet",
+                   "--jsonl", lines]
+        result = subprocess.run(daemon.wrap(command), env=daemon.environment(), text=True,
+                                capture_output=True, check=False)
+        if result.returncode != 0:
+            raise RuntimeError(f"hixl-bench {shlex.join(map(str, arguments))}: {result.stderr}")
+        return [json.loads(line) for line in lines.read_text().splitlines()]
+
+    def bench(self, daemon, *arguments):
+        """hixl-bench on one daemon; returns one result per case."""
+        self.commands.append(shlex.join(["hixl-bench", "--self", *map(str, arguments)]))
+        return self._run(daemon, ["--self", *self._times(), *arguments])
+
+    def bench_between(self, pair, *arguments):
+        """hixl-bench from the first node to the second."""
+        here, there = pair
+        command = [self.installation.prefix / "bin" / "hixl-bench", "target", "--engine",
+                   there.host.address]
+        target = subprocess.Popen(there.wrap(command), env=there.environment(), text=True,
+                                  stdout=subprocess.PIPE)
+        try:
+            target.stdout.readline()
+            address = target.stdout.readline().split()[-1]
+            self.commands.append(shlex.join(["hixl-bench", "initiator", "--target", "IP:PORT",
+                                             *map(str, arguments)]))
+            return self._run(here, ["initiator", "--target", address, *self._times(), *arguments])
+        finally:
+            target.terminate()
+            target.wait(20)
+
+    def iperf3(self, pair, streams, reverse=False):
+        """GB/s of iperf3 with zero copy between two nodes, the median of three runs."""
+        here, there = pair
+        client = ["iperf3", "-c", there.host.address, "-Z", "-P", str(streams), "-t",
+                  "1" if self.quick else "3", "-J", *(["-R"] if reverse else [])]
+        self.commands.append(shlex.join(client))
+        rates = []
+        for _ in range(3):
+            server = subprocess.Popen(there.wrap(["iperf3", "-s", "-1"]), stdout=subprocess.PIPE,
+                                      stderr=subprocess.STDOUT, text=True)
+            try:
+                while "listening" not in (line := server.stdout.readline()):
+                    if not line:
+                        raise Unavailable("iperf3 does not start")
+                done = subprocess.run(here.wrap(client), capture_output=True, text=True, check=True)
+                rates.append(json.loads(done.stdout)["end"]["sum_received"]["bits_per_second"] / 8e9)
+            finally:
+                server.kill()
+                server.communicate()
+        return statistics.median(rates)
+
+    def python(self, daemon, script):
+        """Runs a script with the installed package; returns the JSON that it prints."""
+        done = subprocess.run(daemon.wrap(["/usr/bin/python3", "-c", script]), text=True,
+                              env=daemon.environment(), capture_output=True, check=False)
+        if done.returncode != 0:
+            raise RuntimeError(done.stderr)
+        return json.loads(done.stdout)
+
+
+def processor_seconds(pid):
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(") ", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def resident_bytes(pid):
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def holdings(pid):
+    """Descriptors, mappings and resident bytes of a process."""
+    return (len(list(Path(f"/proc/{pid}/fd").iterdir())),
+            len(Path(f"/proc/{pid}/maps").read_text().splitlines()), resident_bytes(pid))
+
+
+def machine():
+    """The machine in one line."""
+    model = next((line.split(":", 1)[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines()
+                  if line.startswith("model name")), os.uname().machine)
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / (1 << 30)
+    return f"{os.cpu_count()} cores ({model}), {memory:.0f} GiB, Linux {os.uname().release}"
+
+
+def wait(seconds):
+    time.sleep(seconds)
