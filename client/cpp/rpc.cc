@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "proto/base/clock.h"
 #include "proto/base/mutex.h"
+#include "proto/base/rpc_status.h"
 #include "proto/base/status.h"
 #include "proto/hixl/v1/engine.grpc.pb.h"
 
@@ -36,7 +37,7 @@ absl::Status FromGrpc(const grpc::Status& status) {
   if (status.ok()) return absl::OkStatus();
   const auto code = static_cast<absl::StatusCode>(status.error_code());
   if (!status.error_details().empty()) {
-    return StatusFromErrorDetail(status.error_message(), status.error_details(), code);
+    return StatusFromRpcDetails(status.error_message(), status.error_details(), code);
   }
   if (code == absl::StatusCode::kUnavailable || code == absl::StatusCode::kUnauthenticated ||
       code == absl::StatusCode::kCancelled) {

@@ -3,6 +3,8 @@
 #include <catch2/catch.hpp>
 #include <cerrno>
 
+#include "proto/base/rpc_status.h"
+
 namespace hixld {
 
 TEST_CASE("every API code survives the way to the wire and back") {
@@ -30,6 +32,17 @@ TEST_CASE("every API code survives the way to the wire and back") {
     CHECK(info.allowed == "1..64");
     CHECK(info.text_code == "HIXL_001001");
   }
+}
+
+TEST_CASE("an error survives the way through a gRPC status") {
+  const absl::Status status = NotConnected("no link", {.object = "peer", .option = "AutoConnect"});
+  const absl::Status back = StatusFromRpcDetails(status.message(), SerializeRpcDetails(status),
+                                                 absl::StatusCode::kUnknown);
+  CHECK(ApiCodeOf(back) == ApiCode::kNotConnected);
+  CHECK(ErrorInfoOf(back).option == "AutoConnect");
+  CHECK(StatusFromRpcDetails("m", "", absl::StatusCode::kUnavailable).code() ==
+        absl::StatusCode::kUnavailable);
+  CHECK(StatusFromRpcDetails("m", "nonsense", absl::StatusCode::kUnknown).message() == "m");
 }
 
 TEST_CASE("a status without detail maps to the nearest API code") {
