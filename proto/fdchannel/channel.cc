@@ -83,7 +83,7 @@ absl::Status SendFdPacket(int socket, const FdMessage& message, const std::vecto
   return ErrnoError(errno, "send on the fd channel");
 }
 
-absl::StatusOr<FdPacket> ReceiveFdPacket(int socket) {
+absl::StatusOr<FdPacket> ReceiveFdPacket(int socket, std::vector<UniqueFd>* refused) {
   std::string bytes(kMaxFdPacketBytes, '\0');
   iovec iov = {.iov_base = bytes.data(), .iov_len = bytes.size()};
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kMaxFdsPerPacket)] = {};
@@ -103,14 +103,22 @@ absl::StatusOr<FdPacket> ReceiveFdPacket(int socket) {
   }
   FdPacket packet;
   packet.fds = TakeFds(&header);
-  if (received == 0) return absl::UnavailableError("the fd channel's peer closed it");
+  const auto hand_over = [&] {
+    if (refused != nullptr) *refused = std::move(packet.fds);
+  };
+  if (received == 0) {
+    hand_over();
+    return absl::UnavailableError("the fd channel's peer closed it");
+  }
   if ((header.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0) {
+    hand_over();
     return ParamInvalid("fd channel packet is too large",
                         {.object = "fd channel packet",
                          .allowed = absl::StrCat("up to ", kMaxFdPacketBytes, " bytes and ",
                                                  kMaxFdsPerPacket, " descriptors")});
   }
   if (!packet.message.ParseFromArray(bytes.data(), static_cast<int>(received))) {
+    hand_over();
     return ParamInvalid("fd channel packet is no FdMessage", {.object = "fd channel packet"});
   }
   return packet;
@@ -141,7 +149,7 @@ absl::StatusOr<UniqueFd> ConnectFdSocket(absl::string_view path) {
                     {.object = absl::StrCat("socket ", path)});
 }
 
-absl::StatusOr<UniqueFd> ListenFdSocket(const std::string& path, mode_t mode) {
+absl::StatusOr<UniqueFd> ListenFdSocket(const std::string& path, mode_t mode, gid_t group) {
   std::string directory = absl::StrCat(path, ".XXXXXX");
   if (mkdtemp(directory.data()) == nullptr) {
     return ErrnoError(errno, absl::StrCat("create a directory beside ", path));
@@ -156,6 +164,10 @@ absl::StatusOr<UniqueFd> ListenFdSocket(const std::string& path, mode_t mode) {
   if (!fd.valid()) return ErrnoError(errno, "create a unix socket");
   if (bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
     return ErrnoError(errno, absl::StrCat("bind ", path));
+  }
+  if (group != static_cast<gid_t>(-1) &&
+      chown(temporary.c_str(), static_cast<uid_t>(-1), group) != 0) {
+    return ErrnoError(errno, absl::StrCat("give ", path, " to group ", group));
   }
   if (chmod(temporary.c_str(), mode) != 0) return ErrnoError(errno, absl::StrCat("chmod ", path));
   if (listen(fd.get(), 1024) != 0) return ErrnoError(errno, absl::StrCat("listen on ", path));

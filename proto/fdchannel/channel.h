@@ -34,8 +34,8 @@ absl::Status SendFdPacket(int socket, const hixl::fdchannel::v1::FdMessage& mess
 
 // Receives one packet. kUnavailable: the peer closed. kAborted: no packet now (non-blocking
 // socket). PARAM_INVALID: the packet was oversized, truncated or no FdMessage; descriptors that
-// came with it are closed.
-absl::StatusOr<FdPacket> ReceiveFdPacket(int socket);
+// came with it are closed, or moved to `*refused`: closing what a stranger sent may block.
+absl::StatusOr<FdPacket> ReceiveFdPacket(int socket, std::vector<UniqueFd>* refused = nullptr);
 
 // Who is at the other end, by SO_PEERCRED. pid is 0 when it lives in a pid namespace that this
 // process cannot see.
@@ -49,8 +49,10 @@ absl::StatusOr<PeerCredentials> PeerCredentialsOf(int socket);
 // Connects a blocking SEQPACKET socket to `path`. kUnavailable when nobody listens.
 absl::StatusOr<UniqueFd> ConnectFdSocket(absl::string_view path);
 
-// Listens on `path` (at most 107 bytes) with exactly `mode`, non-blocking. The socket is bound
-// under a private name inside a 0700 directory and renamed, so that no moment has a wider mode.
-absl::StatusOr<UniqueFd> ListenFdSocket(const std::string& path, mode_t mode);
+// Listens on `path` (at most 107 bytes) with exactly `mode`, non-blocking, and replaces what is
+// there. The socket is bound under a private name inside a 0700 directory, given to `group` (unless
+// that is -1) and renamed, so that no moment has a wider mode.
+absl::StatusOr<UniqueFd> ListenFdSocket(const std::string& path, mode_t mode,
+                                        gid_t group = static_cast<gid_t>(-1));
 
 }  // namespace hixld
