@@ -16,6 +16,10 @@ constexpr size_t kPieceBytes = 16;
 // Bounds that both sides check before they allocate or read anything.
 constexpr uint32_t kMaxPiecesPerFrame = 4096;
 constexpr uint64_t kMaxBodyBytes = 16ULL << 20;
+// The body of an answer with an error: a serialized hixl.wire.v1.Error (peer.proto).
+constexpr uint64_t kMaxErrorBytes = 4096;
+// The body of kLaneHello and kLaneWelcome.
+constexpr size_t kLaneProofBytes = 32;
 
 enum class FrameType : uint8_t {
   kLaneHello = 1,    // initiator -> target, first on a lane; body: 32-byte proof
@@ -33,7 +37,7 @@ struct FrameHeader {
   uint16_t flags = 0;
   uint64_t transfer = 0;  // unique among the initiator's transfers; kLaneHello: link id
   uint64_t channel = 0;   // the target's channel id; kLaneHello: lane index
-  uint32_t stripe = 0;
+  uint32_t stripe = 0;    // of the transfer; kLaneHello: generation of the lane's connection
   uint32_t pieces = 0;
   uint64_t body = 0;  // bytes of body that follow (kRead: bytes asked for)
   uint32_t code = 0;  // API result code in answers, 0 = success

@@ -44,16 +44,26 @@ struct LaneIdentity {
 
 class TcpTransport {
  public:
+  // Of all links since the start.
+  struct Counters {
+    uint64_t malformed_frames = 0;     // each closed its lane
+    uint64_t refused_lanes = 0;        // no valid hello in time, or too many at once
+    uint64_t cancelled_transfers = 0;  // ended early: cancelled, timed out, failed, link closed
+    uint64_t resent_stripes = 0;       // their lane died before the answer
+  };
+
   // `workers` must outlive it.
   static std::unique_ptr<TcpTransport> Create(WorkerSet* workers, TcpOptions options);
   virtual ~TcpTransport() = default;
 
   // Starts connecting `options.lanes` lanes to `peer`; transfers may be submitted at once and wait
-  // for the first lane. `control` must outlive the link.
+  // for the first lane. `control` must outlive the link. Close the link before it is destroyed;
+  // transfers that still wait for their fence then end on their own.
   virtual std::unique_ptr<InitiatorLink> Connect(const Endpoint& peer, LaneIdentity identity,
                                                  ControlPath* control) = 0;
 
-  // The target's end: its lanes come in through AcceptLane.
+  // The target's end: its lanes come in through AcceptLane. Destroy it only after `closed` of
+  // Close has run: until then lanes may call the resolver.
   virtual std::unique_ptr<TargetLink> Serve(LaneIdentity identity, TargetResolver* resolver,
                                             ControlPath* control) = 0;
 
@@ -61,6 +71,8 @@ class TcpTransport {
   // been read from it (the caller has only peeked). The lane's proof is checked here; a wrong one
   // closes the socket.
   virtual void AcceptLane(UniqueFd socket) = 0;
+
+  virtual Counters counters() const = 0;
 };
 
 }  // namespace hixld

@@ -1,0 +1,165 @@
+#include "transports/tcp/out_queue.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace hixld {
+namespace {
+
+constexpr size_t kMaxFree = 32;
+constexpr size_t kZeroBytes = 64 << 10;
+const std::byte kZeros[kZeroBytes] = {};
+
+iovec Part(const void* data, size_t length) {
+  return iovec{.iov_base = const_cast<void*>(data), .iov_len = length};
+}
+
+}  // namespace
+
+void OutFrame::AddPiece(const wire::Piece& piece) {
+  const size_t at = table.size();
+  table.resize(at + wire::kPieceBytes);
+  wire::EncodePiece(piece, table.data() + at);
+}
+
+void OutFrame::AddBody(const std::byte* data, uint64_t length) {
+  if (!body.empty()) {
+    iovec& last = body.back();
+    if (static_cast<const std::byte*>(last.iov_base) + last.iov_len == data) {
+      last.iov_len += length;
+      return;
+    }
+  }
+  body.push_back(Part(data, length));
+}
+
+void OutFrame::Pin(std::shared_ptr<const void> pin) {
+  if (pin != nullptr && (pins.empty() || pins.back() != pin)) pins.push_back(std::move(pin));
+}
+
+std::unique_ptr<OutFrame> OutQueue::New() {
+  if (free_.empty()) return std::make_unique<OutFrame>();
+  std::unique_ptr<OutFrame> frame = std::move(free_.back());
+  free_.pop_back();
+  return frame;
+}
+
+void OutQueue::Recycle(std::unique_ptr<OutFrame> frame) {
+  bytes_ -= frame->left_;
+  pieces_ -= frame->body.size();
+  if (free_.size() >= kMaxFree) return;
+  frame->header = wire::FrameHeader();
+  frame->table.clear();
+  frame->body.clear();
+  frame->text.clear();
+  frame->pins.clear();
+  frame->staging.reset();
+  frame->parts_.clear();
+  frame->at_ = 0;
+  frame->offset_ = 0;
+  frame->left_ = 0;
+  frame->started_ = false;
+  free_.push_back(std::move(frame));
+}
+
+void OutQueue::Push(std::unique_ptr<OutFrame> frame) {
+  wire::EncodeHeader(frame->header, frame->encoded_);
+  frame->parts_.push_back(Part(frame->encoded_, wire::kFrameHeaderBytes));
+  if (!frame->table.empty()) {
+    frame->parts_.push_back(Part(frame->table.data(), frame->table.size()));
+  }
+  if (!frame->text.empty()) frame->parts_.push_back(Part(frame->text.data(), frame->text.size()));
+  frame->body_at_ = frame->parts_.size();
+  frame->parts_.insert(frame->parts_.end(), frame->body.begin(), frame->body.end());
+  for (const iovec& part : frame->parts_) frame->left_ += part.iov_len;
+  bytes_ += frame->left_;
+  pieces_ += frame->body.size();
+  frames_.push_back(std::move(frame));
+}
+
+size_t OutQueue::Gather(iovec* out, size_t max, uint64_t max_bytes) const {
+  size_t count = 0;
+  uint64_t bytes = 0;
+  for (const auto& frame : frames_) {
+    size_t offset = frame->offset_;
+    for (size_t at = frame->at_; at < frame->parts_.size(); ++at, offset = 0) {
+      if (count == max || bytes >= max_bytes) return count;
+      const iovec& part = frame->parts_[at];
+      const size_t length = std::min<uint64_t>(part.iov_len - offset, max_bytes - bytes);
+      out[count++] = Part(static_cast<const std::byte*>(part.iov_base) + offset, length);
+      bytes += length;
+    }
+  }
+  return count;
+}
+
+void OutQueue::Sent(uint64_t bytes) {
+  bytes_ -= bytes;
+  while (bytes > 0) {
+    OutFrame& frame = *frames_.front();
+    frame.started_ = true;
+    const size_t step = std::min<uint64_t>(bytes, frame.parts_[frame.at_].iov_len - frame.offset_);
+    bytes -= step;
+    frame.left_ -= step;
+    frame.offset_ += step;
+    if (frame.offset_ == frame.parts_[frame.at_].iov_len) {
+      ++frame.at_;
+      frame.offset_ = 0;
+    }
+    if (frame.left_ == 0) {
+      std::unique_ptr<OutFrame> done = std::move(frames_.front());
+      frames_.pop_front();
+      Recycle(std::move(done));
+    }
+  }
+}
+
+// Header and table belong to the frame and stay as they are.
+void OutQueue::BlankBody(OutFrame* frame) {
+  uint64_t blank = 0;
+  for (size_t i = std::max(frame->at_, frame->body_at_); i < frame->parts_.size(); ++i) {
+    blank += frame->parts_[i].iov_len;
+  }
+  if (frame->at_ >= frame->body_at_) {
+    blank -= frame->offset_;
+    frame->at_ = frame->body_at_;
+    frame->offset_ = 0;
+  }
+  frame->parts_.resize(frame->body_at_);
+  while (blank > 0) {
+    const size_t length = std::min<uint64_t>(blank, kZeroBytes);
+    frame->parts_.push_back(Part(kZeros, length));
+    blank -= length;
+  }
+  frame->pins.clear();
+  frame->staging.reset();
+}
+
+void OutQueue::Abandon(Match match, absl::FunctionRef<void(const wire::FrameHeader&)> dropped) {
+  std::vector<wire::FrameHeader> headers;
+  for (size_t i = 0; i < frames_.size();) {
+    OutFrame& frame = *frames_[i];
+    if (!match(frame.header)) {
+      ++i;
+    } else if (!frame.started_) {
+      headers.push_back(frame.header);
+      std::unique_ptr<OutFrame> gone = std::move(frames_[i]);
+      frames_.erase(frames_.begin() + static_cast<ptrdiff_t>(i));
+      Recycle(std::move(gone));
+    } else {
+      BlankBody(&frame);
+      ++i;
+    }
+  }
+  for (const wire::FrameHeader& header : headers) dropped(header);
+}
+
+void OutQueue::Clear() {
+  while (!frames_.empty()) {
+    std::unique_ptr<OutFrame> gone = std::move(frames_.front());
+    frames_.pop_front();
+    Recycle(std::move(gone));
+  }
+}
+
+}  // namespace hixld
