@@ -137,6 +137,10 @@ class TestResolver : public TargetResolver {
     MutexLock lock(&mutex_);
     ranges_[channel][address] = std::move(access);
   }
+  void Clear() {
+    MutexLock lock(&mutex_);
+    ranges_.clear();
+  }
   void Remove(uint64_t channel) {
     MutexLock lock(&mutex_);
     ranges_.erase(channel);
@@ -347,6 +351,8 @@ class TcpPair {
     acceptor.reset();
     initiator_transport.reset();
     target_transport.reset();
+    // Whatever posts to the workers goes before them.
+    resolver.Clear();
     initiator_workers.reset();
     target_workers.reset();
     control_loop_.reset();
