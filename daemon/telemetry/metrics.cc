@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <iterator>
 
 #include "daemon/telemetry/log.h"
 #include "proto/base/clock.h"
@@ -102,22 +103,41 @@ DurationHistogram* Metrics::AddHistogram(absl::string_view name, absl::string_vi
               .second;
 }
 
-Metrics::Registration Metrics::AddReader(MetricKind kind, absl::string_view name,
-                                         absl::string_view help, MetricReader reader) {
-  MutexLock lock(&mutex_);
-  Family& family = FamilyOf(
-      name, help, kind == MetricKind::kCounter ? FamilyKind::kCounter : FamilyKind::kGauge);
-  family.readers.emplace(++last_reader_, std::move(reader));
-  return Registration(this, last_reader_);
+Metrics::Registration Metrics::AddReader(MetricFamilySpec family, MetricReader reader) {
+  return AddGroup({std::move(family)}, [reader = std::move(reader)] {
+    return std::vector<std::vector<MetricSample>>{reader()};
+  });
 }
 
-void Metrics::RemoveReader(uint64_t id) {
+Metrics::Registration Metrics::AddGroup(std::vector<MetricFamilySpec> families,
+                                        MetricGroupReader reader) {
   MutexLock lock(&mutex_);
-  for (auto& [name, family] : families_) family.readers.erase(id);
+  Group& group = groups_[++last_group_];
+  for (const MetricFamilySpec& spec : families) {
+    FamilyOf(spec.name, spec.help,
+             spec.kind == MetricKind::kCounter ? FamilyKind::kCounter : FamilyKind::kGauge);
+    group.families.push_back(spec.name);
+  }
+  group.reader = std::move(reader);
+  return Registration(this, last_group_);
+}
+
+void Metrics::RemoveGroup(uint64_t id) {
+  MutexLock lock(&mutex_);
+  groups_.erase(id);
 }
 
 std::vector<prometheus::MetricFamily> Metrics::Collect() const {
   MutexLock lock(&mutex_);
+  std::map<std::string, std::vector<MetricSample>> read;
+  for (const auto& [id, group] : groups_) {
+    std::vector<std::vector<MetricSample>> samples = group.reader();
+    samples.resize(group.families.size());
+    for (size_t i = 0; i < samples.size(); ++i) {
+      auto& all = read[group.families[i]];
+      std::move(samples[i].begin(), samples[i].end(), std::back_inserter(all));
+    }
+  }
   std::vector<prometheus::MetricFamily> result;
   for (const auto& [name, family] : families_) {
     prometheus::MetricFamily out{name, family.help, prometheus::MetricType::Counter, {}};
@@ -130,12 +150,10 @@ std::vector<prometheus::MetricFamily> Metrics::Collect() const {
     for (const auto& [labels, histogram] : family.histograms) {
       out.metric.push_back(HistogramMetric(labels, histogram));
     }
-    for (const auto& [id, reader] : family.readers) {
-      for (const MetricSample& sample : reader()) {
-        out.metric.push_back(WithLabels(sample.labels));
-        out.metric.back().counter.value = sample.value;
-        out.metric.back().gauge.value = sample.value;
-      }
+    for (const MetricSample& sample : read[name]) {
+      out.metric.push_back(WithLabels(sample.labels));
+      out.metric.back().counter.value = sample.value;
+      out.metric.back().gauge.value = sample.value;
     }
     if (!out.metric.empty()) result.push_back(std::move(out));
   }
@@ -152,7 +170,7 @@ Metrics::Registration& Metrics::Registration::operator=(Registration&& other) no
 }
 
 void Metrics::Registration::Release() {
-  if (metrics_ != nullptr) metrics_->RemoveReader(id_);
+  if (metrics_ != nullptr) metrics_->RemoveGroup(id_);
   metrics_ = nullptr;
 }
 

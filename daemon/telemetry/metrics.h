@@ -57,12 +57,20 @@ class alignas(64) DurationHistogram {
 
 enum class MetricKind { kCounter, kGauge };
 
+struct MetricFamilySpec {
+  MetricKind kind = MetricKind::kGauge;
+  std::string name;
+  std::string help;
+};
+
 // One value that a reader gives when the metrics are read.
 struct MetricSample {
   MetricLabels labels;
   double value = 0;
 };
 using MetricReader = std::function<std::vector<MetricSample>()>;
+// The samples of several families, in the order of their registration.
+using MetricGroupReader = std::function<std::vector<std::vector<MetricSample>>()>;
 
 class Metrics {
  public:
@@ -92,10 +100,12 @@ class Metrics {
     Metrics* metrics_ = nullptr;
     uint64_t id_ = 0;
   };
-  // `reader` is called whenever the metrics are read, from the reading thread, under the lock of
-  // this registry: it must not register or release anything here, nor wait long.
-  [[nodiscard]] Registration AddReader(MetricKind kind, absl::string_view name,
-                                       absl::string_view help, MetricReader reader);
+  // `reader` is called once per reading of the metrics, from the reading thread, under the lock
+  // of this registry: it must not register or release anything here, nor wait long.
+  [[nodiscard]] Registration AddReader(MetricFamilySpec family, MetricReader reader);
+  // The same for families whose values are found together.
+  [[nodiscard]] Registration AddGroup(std::vector<MetricFamilySpec> families,
+                                      MetricGroupReader reader);
 
   // Every family, for a scrape.
   std::vector<prometheus::MetricFamily> Collect() const;
@@ -107,17 +117,21 @@ class Metrics {
     std::string help;
     std::list<std::pair<MetricLabels, Counter>> counters;
     std::list<std::pair<MetricLabels, DurationHistogram>> histograms;
-    std::map<uint64_t, MetricReader> readers;
+  };
+  struct Group {
+    std::vector<std::string> families;
+    MetricGroupReader reader;
   };
 
   Family& FamilyOf(absl::string_view name, absl::string_view help, FamilyKind kind)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void RemoveReader(uint64_t id);
+  void RemoveGroup(uint64_t id);
 
-  // Guards the families; taken to register and to read, never to count.
+  // Guards the families and readers; taken to register and to read, never to count.
   mutable Mutex mutex_;
   std::map<std::string, Family> families_ ABSL_GUARDED_BY(mutex_);
-  uint64_t last_reader_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::map<uint64_t, Group> groups_ ABSL_GUARDED_BY(mutex_);
+  uint64_t last_group_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace hixld

@@ -82,18 +82,22 @@ MetricLabels LabelsOf(const LaneCounts& lane) {
   return {{"peer", lane.peer}, {"transport", lane.transport}, {"lane", lane.lane}};
 }
 
-// Registers one reader per column. `read` gives the rows.
+// Registers the columns as one group. `read` gives the rows.
 template <typename Row, size_t N, typename Read>
-void AddColumns(Metrics* metrics, const Column<Row> (&columns)[N], const Read& read,
-                std::vector<Metrics::Registration>* registrations) {
+Metrics::Registration AddColumns(Metrics* metrics, const Column<Row> (&columns)[N], Read read) {
+  std::vector<MetricFamilySpec> families;
   for (const Column<Row>& column : columns) {
-    registrations->push_back(
-        metrics->AddReader(column.kind, column.name, column.help, [read, value = column.value] {
-          std::vector<MetricSample> samples;
-          for (const Row& row : read()) samples.push_back({LabelsOf(row), value(row)});
-          return samples;
-        }));
+    families.push_back({column.kind, column.name, column.help});
   }
+  return metrics->AddGroup(std::move(families), [&columns, read = std::move(read)] {
+    const std::vector<Row> rows = read();
+    std::vector<std::vector<MetricSample>> samples;
+    for (const Column<Row>& column : columns) {
+      auto& of_column = samples.emplace_back();
+      for (const Row& row : rows) of_column.push_back({LabelsOf(row), column.value(row)});
+    }
+    return samples;
+  });
 }
 
 uint64_t ResidentBytes() {
@@ -149,20 +153,22 @@ ProcessUsage ReadProcessUsage() {
 
 NodeMetrics::NodeMetrics(Metrics* metrics, NodeReaders readers) {
   registrations_.push_back(metrics->AddReader(
-      MetricKind::kGauge, "hixld_build_info", "Always 1; which release runs.", [] {
+      {MetricKind::kGauge, "hixld_build_info", "Always 1; which release runs."}, [] {
         return std::vector<MetricSample>{{{{"version", kVersion}}, 1}};
       }));
-  AddColumns(
-      metrics, kProcessColumns, [] { return std::vector<ProcessUsage>{ReadProcessUsage()}; },
-      &registrations_);
+  registrations_.push_back(AddColumns(
+      metrics, kProcessColumns, [] { return std::vector<ProcessUsage>{ReadProcessUsage()}; }));
   if (readers.node) {
-    AddColumns(
-        metrics, kNodeColumns,
-        [node = std::move(readers.node)] { return std::vector<NodeCounts>{node()}; },
-        &registrations_);
+    registrations_.push_back(AddColumns(metrics, kNodeColumns, [node = std::move(readers.node)] {
+      return std::vector<NodeCounts>{node()};
+    }));
   }
-  if (readers.lanes) AddColumns(metrics, kLaneColumns, readers.lanes, &registrations_);
-  if (readers.pools) AddColumns(metrics, kPoolColumns, readers.pools, &registrations_);
+  if (readers.lanes) {
+    registrations_.push_back(AddColumns(metrics, kLaneColumns, std::move(readers.lanes)));
+  }
+  if (readers.pools) {
+    registrations_.push_back(AddColumns(metrics, kPoolColumns, std::move(readers.pools)));
+  }
 }
 
 }  // namespace hixld

@@ -38,8 +38,8 @@ struct PoolCounts {
   uint64_t buffers = 0;
 };
 
-// Where the values come from; each is called from the reading thread and must not wait long. An
-// empty function leaves its metrics out.
+// Where the values come from; each is called once per reading, from the reading thread, and must
+// not wait long. An empty function leaves its metrics out.
 struct NodeReaders {
   std::function<NodeCounts()> node;
   std::function<std::vector<LaneCounts>()> lanes;

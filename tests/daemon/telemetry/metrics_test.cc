@@ -86,7 +86,7 @@ TEST_CASE("a reader is asked at reading time, until its registration ends") {
   Metrics metrics;
   double value = 1;
   {
-    const auto registration = metrics.AddReader(MetricKind::kGauge, "g", "G.", [&value] {
+    const auto registration = metrics.AddReader({MetricKind::kGauge, "g", "G."}, [&value] {
       return std::vector<MetricSample>{{{{"k", "a"}}, value}};
     });
     CHECK(Find(metrics, "g", {{"k", "a"}}).gauge.value == 1);
@@ -96,10 +96,25 @@ TEST_CASE("a reader is asked at reading time, until its registration ends") {
   CHECK(FindFamily(metrics.Collect(), "g") == nullptr);
 }
 
+TEST_CASE("a group is asked once for all of its families") {
+  Metrics metrics;
+  int asked = 0;
+  const auto registration = metrics.AddGroup(
+      {{MetricKind::kGauge, "a", "A."}, {MetricKind::kCounter, "b_total", "B."}}, [&asked] {
+        ++asked;
+        return std::vector<std::vector<MetricSample>>{{{{}, 1}}, {{{}, 2}}};
+      });
+  const std::vector<MetricFamily> families = metrics.Collect();
+  CHECK(asked == 1);
+  REQUIRE(families.size() == 2);
+  CHECK(families[0].metric.at(0).gauge.value == 1);
+  CHECK(families[1].metric.at(0).counter.value == 2);
+}
+
 TEST_CASE("a moved registration ends once") {
   Metrics metrics;
   const auto reader = [] { return std::vector<MetricSample>{{{}, 1}}; };
-  Metrics::Registration a = metrics.AddReader(MetricKind::kGauge, "g", "G.", reader);
+  Metrics::Registration a = metrics.AddReader({MetricKind::kGauge, "g", "G."}, reader);
   Metrics::Registration b = std::move(a);
   a = Metrics::Registration();
   CHECK(FindFamily(metrics.Collect(), "g") != nullptr);
