@@ -36,12 +36,13 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& socket) {
 absl::Status FromGrpc(const grpc::Status& status) {
   if (status.ok()) return absl::OkStatus();
   const auto code = static_cast<absl::StatusCode>(status.error_code());
-  if (!status.error_details().empty()) {
-    return StatusFromRpcDetails(status.error_message(), status.error_details(), code);
-  }
+  // Whatever it says: the daemon is gone, going, or does not know the session.
   if (code == absl::StatusCode::kUnavailable || code == absl::StatusCode::kUnauthenticated ||
       code == absl::StatusCode::kCancelled) {
     return SessionLost(status.error_message());
+  }
+  if (!status.error_details().empty()) {
+    return StatusFromRpcDetails(status.error_message(), status.error_details(), code);
   }
   if (code == absl::StatusCode::kDeadlineExceeded) {
     return Timeout("hixld did not answer in time", {.object = "hixld"});

@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/base/memfd.h"
+#include "proto/base/rpc_status.h"
 #include "proto/base/status.h"
 #include "proto/hixl/v1/engine.grpc.pb.h"
 
@@ -26,9 +27,8 @@ constexpr size_t kArenaBytes = 4 << 20;
 
 grpc::Status ToGrpc(const absl::Status& status) {
   if (status.ok()) return grpc::Status::OK;
-  const bool bare = status.code() == absl::StatusCode::kUnauthenticated;
   return grpc::Status(static_cast<grpc::StatusCode>(status.code()), std::string(status.message()),
-                      bare ? "" : SerializeErrorDetail(status));
+                      SerializeRpcDetails(status));
 }
 
 std::string TokenOf(const grpc::ServerContext& context) {
