@@ -1,0 +1,59 @@
+// From the descriptors of one call to the pieces of a transfer job (contract 1.3, 1.6, 1.8).
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "daemon/memory/region.h"
+#include "transports/transport.h"
+
+namespace hixld {
+
+// The three arrays of a batch; entry i copies lengths[i] bytes between local[i] and remote[i].
+struct BatchView {
+  absl::Span<const uint64_t> local;
+  absl::Span<const uint64_t> remote;
+  absl::Span<const uint64_t> lengths;
+  size_t size() const { return lengths.size(); }
+};
+
+// A copy of a batch, for calls that have to wait before they can be checked.
+class OwnedBatch {
+ public:
+  OwnedBatch() = default;
+  explicit OwnedBatch(const BatchView& view);
+  BatchView view() const { return {local_, remote_, lengths_}; }
+
+ private:
+  std::vector<uint64_t> local_;
+  std::vector<uint64_t> remote_;
+  std::vector<uint64_t> lengths_;
+};
+
+// The arrays have one length, at most `max_descriptors`, and no address is null. An empty batch
+// passes: that it is refused is checked after the connection (contract 1.3).
+absl::Status CheckBatch(const BatchView& batch, uint64_t max_descriptors);
+
+enum class BatchSide : uint8_t { kLocal, kRemote };
+
+struct BatchPlan {
+  std::vector<CopyPiece> pieces;
+  uint64_t bytes = 0;
+  // The remote regions it touches, each once; empty when they belong to another daemon.
+  std::vector<uint64_t> remote_regions;
+  // On failure: which side's range was refused.
+  BatchSide refused = BatchSide::kLocal;
+};
+
+// Checks every descriptor against both sides' regions before anything moves, and joins
+// neighbours that are adjacent on both sides within the same regions. `remote_here`: the remote
+// regions belong to an engine of this daemon and the pieces refer to their memory; otherwise
+// pieces carry remote addresses. PARAM_INVALID names the descriptor, the side, the range and the
+// nearest region.
+absl::Status PlanBatch(const BatchView& batch, const RegionSnapshot& local,
+                       const RegionSnapshot& remote, bool remote_here, BatchPlan* plan);
+
+}  // namespace hixld

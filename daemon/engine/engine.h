@@ -1,0 +1,247 @@
+// One engine: what one initialised Hixl object is to the daemon (contract 1.2 to 1.9).
+//
+// Every call may come from any thread and none blocks; those that wait answer through a callback,
+// exactly once. See docs/design/transfer-life.md for the locks and the order in which things end.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <set>
+#include <shared_mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "daemon/engine/batch.h"
+#include "daemon/engine/channel.h"
+#include "daemon/engine/options.h"
+#include "daemon/engine/transfer.h"
+#include "daemon/link/link.h"
+#include "daemon/memory/region.h"
+#include "proto/base/endpoint.h"
+#include "proto/base/mutex.h"
+#include "transports/loop/loop.h"
+#include "transports/transport.h"
+
+namespace hixld {
+
+struct EngineLimits {
+  uint64_t max_engines_per_session = 64;
+  uint64_t max_regions_per_session = 262'144;
+  uint64_t max_regions_per_call = 16'384;
+  uint64_t max_channels_per_engine = 4096;
+  uint64_t max_transfers_per_engine = 4096;
+  uint64_t max_descriptors_per_transfer = 1'048'576;
+};
+
+// Finds the engines of this daemon.
+class EngineDirectory {
+ public:
+  virtual ~EngineDirectory() = default;
+  // The engine that listens at `endpoint`; nullptr when there is none here.
+  virtual std::shared_ptr<Engine> FindListening(const Endpoint& endpoint) = 0;
+};
+
+// What all engines of a daemon share.
+struct EngineContext {
+  EngineLimits limits;
+  TransferSink* local = nullptr;
+  LinkManager* links = nullptr;
+  Loop* control = nullptr;  // timers, and callbacks that must not run under a caller's locks
+  uint32_t workers = 1;
+  EngineDirectory* directory = nullptr;
+  TransferLog* log = nullptr;
+  std::atomic<uint64_t> next_id{1};  // channels and transfers
+};
+
+struct EngineIdentity {
+  uint64_t handle = 0;
+  uint64_t session_id = 0;
+  std::string id;  // as peers name it
+  Endpoint endpoint;
+  int32_t device_id = 0;
+};
+
+struct ChannelDescription {
+  uint64_t key = 0;
+  std::string remote_engine;
+  std::string transport;
+  bool initiator = true;
+  std::string state;
+  uint64_t transfers = 0;
+  uint64_t bytes = 0;
+};
+
+struct EngineDescription {
+  EngineIdentity identity;
+  uint16_t listen_port = 0;
+  std::map<std::string, std::string> options;
+  std::shared_ptr<const RegionSnapshot> regions;
+  uint64_t transfers_active = 0;
+  uint64_t transfers_completed = 0;
+  uint64_t transfers_failed = 0;
+  uint64_t bytes_read = 0;
+  uint64_t bytes_written = 0;
+  std::vector<ChannelDescription> channels;
+};
+
+struct TransferArgs {
+  std::string remote_engine;
+  CopyDirection direction = CopyDirection::kRead;
+  BatchView batch;  // valid during the call only
+  int64_t timeout_ms = 0;
+  uint64_t user_data = 0;
+};
+
+struct TransferReport {
+  uint64_t id = 0;
+  TransferState state = TransferState::kWaiting;
+  uint64_t user_data = 0;
+  absl::Status status;
+};
+
+class Engine : public std::enable_shared_from_this<Engine> {
+ public:
+  Engine(EngineContext* context, EngineIdentity identity, EngineOptions options);
+  ~Engine();
+
+  const EngineIdentity& identity() const { return identity_; }
+  // The listening socket; given before anybody else sees the engine.
+  void SetListener(std::unique_ptr<EngineListener> listener) { listener_ = std::move(listener); }
+  bool open() const { return open_.load(std::memory_order_acquire); }
+
+  // Memory. `other_regions`: how many regions the session has in its other engines.
+  absl::StatusOr<std::vector<std::shared_ptr<const Region>>> Register(
+      std::vector<RegionTable::Request> requests, uint64_t other_regions);
+  // Answers with the number of unknown ids once no transfer can touch the known ones any more.
+  // FAILED for a known one while client channels exist (contract 1.3, B10).
+  void Deregister(std::vector<uint64_t> region_ids,
+                  absl::AnyInvocable<void(absl::StatusOr<uint32_t>)> done);
+  std::shared_ptr<const RegionSnapshot> Regions() const { return regions_.Load(); }
+
+  struct Connected {
+    uint64_t channel_id = 0;
+    std::string transport;
+  };
+  void Connect(absl::string_view remote_engine, int64_t timeout_ms,
+               absl::AnyInvocable<void(absl::StatusOr<Connected>)> done);
+  void Disconnect(absl::string_view remote_engine, int64_t timeout_ms,
+                  absl::AnyInvocable<void(absl::Status)> done);
+
+  // Answered with the bytes moved when the transfer has ended.
+  using SyncDone = absl::AnyInvocable<void(absl::StatusOr<uint64_t>)>;
+  // Returns a function that cancels the transfer, for a caller that goes away.
+  absl::AnyInvocable<void()> TransferSync(TransferArgs args, SyncDone done);
+  // Answered with the transfer's id as soon as it is accepted.
+  void TransferAsync(TransferArgs args, absl::AnyInvocable<void(absl::StatusOr<uint64_t>)> done);
+
+  // By id: unknown or already reported ids come back FAILED with PARAM_INVALID.
+  std::vector<TransferReport> Query(absl::Span<const uint64_t> ids);
+  // Every outstanding one in submission order (contract 1.9); max_results 0 = no limit.
+  std::vector<TransferReport> QueryAll(uint32_t max_results, bool skip_waiting);
+
+  // Ends everything; `closed` runs when no byte of any transfer that touches this engine's memory
+  // can land any more, peers have been told and the port is free. Every call gets its answer.
+  void Close(absl::string_view reason, absl::AnyInvocable<void()> closed);
+
+  // The target's side: a channel from another daemon.
+  absl::StatusOr<std::shared_ptr<InboundChannel>> AcceptChannel(
+      const InboundRequest& request, std::shared_ptr<InboundHandle> handle);
+
+  EngineDescription Describe() const;
+  // Appends the transfers that run now.
+  void DescribeTransfers(std::vector<TransferDescription>* out) const;
+
+ private:
+  class Inbound;
+  struct Pending;
+  using PendingRef = std::shared_ptr<Pending>;
+  using ChannelRef = std::shared_ptr<Channel>;
+  using TransferRef = std::shared_ptr<Transfer>;
+
+  void FinishClose(const std::string& reason);
+
+  // engine_memory.cc
+  // Some engine that a client channel leads to; empty when there is none.
+  std::string ConnectedTo() const;
+  uint64_t FirstKnown(const std::vector<uint64_t>& sorted_ids) const;
+  void FenceInbound(const GateRef& gate);
+  // Transfers of this daemon's engines that touch these regions, or any when empty; the gate opens
+  // when they have ended.
+  std::vector<TransferRef> InboundTouching(const std::vector<uint64_t>& region_ids,
+                                           const GateRef& gate);
+
+  // engine_channels.cc
+  absl::StatusOr<Endpoint> CheckRemote(absl::string_view remote_engine) const;
+  void WaitForChannel(const Endpoint& endpoint, std::shared_ptr<ConnectWaiter> waiter);
+  void OpenChannel(const ChannelRef& channel, int64_t deadline_ns);
+  void ChannelOpened(const ChannelRef& channel, std::shared_ptr<Engine> local,
+                     absl::StatusOr<std::shared_ptr<RemoteChannel>> remote);
+  void ChannelBroken(const ChannelRef& channel, const absl::Status& reason);
+  // Takes the channel's transfers off the books and cancels them; the gate opens when they have
+  // all ended.
+  void DropTransfers(uint64_t channel_key, const absl::Status& reason, const GateRef& gate);
+  // Drops the channel itself too; false when it is there no more.
+  bool DropChannel(const ChannelRef& channel, const absl::Status& reason, const GateRef& gate);
+  bool IsOpen(const Channel& channel) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void AnswerAt(int64_t deadline_ns, std::shared_ptr<ConnectWaiter> waiter);
+
+  // engine_transfers.cc
+  void Begin(const PendingRef& pending, const TransferArgs& args);
+  void Run(const PendingRef& pending, const BatchView& batch);
+  // Once the channel is open again, and once the target's regions have been fetched again.
+  void RunConnected(const PendingRef& pending, const BatchView& batch);
+  void RunRefreshed(const PendingRef& pending, const BatchView& batch,
+                    const std::shared_ptr<RemoteChannel>& remote);
+  void Keep(const PendingRef& pending, const BatchView& batch);
+  void RunOn(const PendingRef& pending, const BatchView& batch, const ChannelRef& channel,
+             const std::shared_ptr<RemoteChannel>& remote, const std::shared_ptr<Engine>& target);
+  void Prepare(const TransferRef& transfer, std::shared_ptr<TransferJob> job,
+               const PendingRef& pending, const ChannelRef& channel,
+               const std::shared_ptr<RemoteChannel>& remote);
+  // Puts the transfer on both engines' books, or says why not.
+  absl::Status Admit(const TransferRef& transfer, const ChannelRef& channel);
+  void Ended(const TransferRef& transfer, absl::Status status);
+  void DropAfterFailure(uint64_t channel_key, const absl::Status& status);
+  TransferReport ReportOf(const Transfer& transfer) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  TransferDescription DescribeTransfer(const Transfer& transfer) const;
+  absl::Status ClosedError() const;
+
+  EngineContext* const context_;
+  const EngineIdentity identity_;
+  const EngineOptions options_;
+  std::unique_ptr<EngineListener> listener_;
+  RegionTable regions_;
+  std::atomic<bool> open_{true};
+
+  // Held shared from the look-up of regions until the transfer is on the books, and exclusively
+  // while regions go: whoever removes a region then sees every transfer that was planned with it.
+  // Taken before mutex_; two engines' may be held shared together.
+  std::shared_mutex planning_;
+
+  mutable Mutex mutex_;  // guards what follows; no callback runs under it
+  std::unordered_map<std::string, ChannelRef> channels_ ABSL_GUARDED_BY(mutex_);
+  // Running ones, and ended asynchronous ones that have not been reported. Ids grow.
+  std::map<uint64_t, TransferRef> transfers_ ABSL_GUARDED_BY(mutex_);
+  // Running transfers of other engines of this daemon that touch this one's memory.
+  // The gates open when the transfer has ended.
+  std::map<TransferRef, std::vector<GateRef>> touching_ ABSL_GUARDED_BY(mutex_);
+  std::set<std::shared_ptr<Inbound>> inbound_ ABSL_GUARDED_BY(mutex_);
+  uint64_t active_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::vector<absl::AnyInvocable<void()>> on_closed_ ABSL_GUARDED_BY(mutex_);
+  bool closing_ ABSL_GUARDED_BY(mutex_) = false;
+  bool closed_ ABSL_GUARDED_BY(mutex_) = false;
+
+  std::atomic<uint64_t> completed_{0};
+  std::atomic<uint64_t> failed_{0};
+  std::atomic<uint64_t> bytes_read_{0};
+  std::atomic<uint64_t> bytes_written_{0};
+};
+
+}  // namespace hixld

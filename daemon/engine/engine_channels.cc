@@ -1,0 +1,314 @@
+// Connect and disconnect (contract 1.7), and channels that open again after a loss.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/engine/engine.h"
+#include "proto/base/clock.h"
+#include "proto/base/status.h"
+
+namespace hixld {
+namespace {
+
+absl::Status CheckTimeout(int64_t timeout_ms) {
+  if (timeout_ms > 0) return absl::OkStatus();
+  return ParamInvalid(absl::StrCat("timeout_ms is ", timeout_ms, "; allowed: 1..2147483647"),
+                      {.object = "timeout_ms", .allowed = "1..2147483647"});
+}
+
+absl::Status NoChannel(absl::string_view engine, absl::string_view remote) {
+  return NotConnected(absl::StrCat("engine ", engine, " is not connected to ", remote),
+                      {.object = absl::StrCat("engine ", remote)});
+}
+
+}  // namespace
+
+absl::StatusOr<Endpoint> Engine::CheckRemote(absl::string_view remote_engine) const {
+  const absl::Status self =
+      ParamInvalid(absl::StrCat("engine ", identity_.id, " cannot connect to itself"),
+                   {.object = absl::StrCat("engine ", remote_engine)});
+  if (remote_engine == identity_.id) return self;
+  HIXLD_ASSIGN_OR_RETURN(const Endpoint endpoint, ParseEndpoint(remote_engine));
+  if (endpoint.ToString() == identity_.endpoint.ToString()) return self;
+  if (!endpoint.listens()) {
+    return ParamInvalid(absl::StrCat("engine id \"", remote_engine,
+                                     "\" has no port, so that nobody can connect to it"),
+                        {.object = absl::StrCat("engine ", remote_engine),
+                         .allowed = "a.b.c.d:port or [v6]:port with port 1..65535"});
+  }
+  return endpoint;
+}
+
+void Engine::Connect(absl::string_view remote_engine, int64_t timeout_ms,
+                     absl::AnyInvocable<void(absl::StatusOr<Connected>)> done) {
+  if (!open()) return done(ClosedError());
+  if (absl::Status status = CheckTimeout(timeout_ms); !status.ok()) return done(status);
+  const auto endpoint = CheckRemote(remote_engine);
+  if (!endpoint.ok()) return done(endpoint.status());
+  auto waiter = std::make_shared<ConnectWaiter>();
+  waiter->deadline_ns = MonotonicNanos() + timeout_ms * kNanosPerMilli;
+  waiter->connect_call = true;
+  waiter->done = [self = shared_from_this(), name = endpoint->ToString(),
+                  done = std::move(done)](absl::Status status) mutable {
+    if (!status.ok()) return done(status);
+    Connected connected;
+    {
+      MutexLock lock(&self->mutex_);
+      const auto found = self->channels_.find(name);
+      if (found != self->channels_.end()) {
+        const Channel& channel = *found->second;
+        connected.channel_id = channel.key;
+        connected.transport = channel.remote != nullptr
+                                  ? std::string(channel.remote->transport())
+                                  : std::string(self->context_->local->transport());
+      }
+    }
+    done(std::move(connected));
+  };
+  WaitForChannel(*endpoint, std::move(waiter));
+}
+
+bool Engine::IsOpen(const Channel& channel) const {
+  if (channel.state != Channel::State::kOpen) return false;
+  if (channel.remote != nullptr) return channel.remote->open();
+  const std::shared_ptr<Engine> local = channel.local.lock();
+  return local != nullptr && local->open();
+}
+
+void Engine::AnswerAt(int64_t deadline_ns, std::shared_ptr<ConnectWaiter> waiter) {
+  Loop* const control = context_->control;
+  control->Post([control, deadline_ns, waiter = std::move(waiter)]() mutable {
+    control->AddTimer(deadline_ns, [waiter = std::move(waiter)] {
+      waiter->Answer(Timeout("the connection was not made in time", {.text_code = "HIXL_001002"}));
+    });
+  });
+}
+
+void Engine::WaitForChannel(const Endpoint& endpoint, std::shared_ptr<ConnectWaiter> waiter) {
+  const std::string name = endpoint.ToString();
+  ChannelRef channel;
+  absl::Status answer;
+  bool start = false;
+  {
+    MutexLock lock(&mutex_);
+    auto& slot = channels_[name];
+    if (slot == nullptr && (closing_ || channels_.size() > context_->limits.max_channels_per_engine)) {
+      channels_.erase(name);
+      answer = closing_ ? ClosedError()
+                        : ResourceExhausted(
+                              absl::StrCat("engine ", identity_.id, " has ", channels_.size(),
+                                           " channels (limits.max_channels_per_engine)"),
+                              {.object = absl::StrCat("engine ", identity_.id),
+                               .limit = absl::StrCat(context_->limits.max_channels_per_engine,
+                                                     " channels"),
+                               .option = "limits.max_channels_per_engine"});
+    } else if (slot == nullptr) {
+      slot = std::make_shared<Channel>();
+      slot->key = context_->next_id.fetch_add(1, std::memory_order_relaxed);
+      slot->remote_engine = name;
+      slot->endpoint = endpoint;
+      slot->worker = static_cast<uint32_t>(slot->key % context_->workers);
+      slot->waiters.push_back(waiter);
+      channel = slot;
+      start = true;
+    } else if (slot->state == Channel::State::kConnecting) {
+      slot->waiters.push_back(waiter);
+      channel = slot;
+    } else if (!IsOpen(*slot)) {
+      slot->state = Channel::State::kConnecting;
+      slot->waiters.push_back(waiter);
+      channel = slot;
+      start = true;
+    } else if (waiter->connect_call) {
+      answer = AlreadyConnected(
+          absl::StrCat("engine ", identity_.id, " is already connected to ", name),
+          {.object = absl::StrCat("engine ", name)});
+    }
+  }
+  if (start) return OpenChannel(channel, waiter->deadline_ns);
+  if (channel != nullptr) return AnswerAt(waiter->deadline_ns, std::move(waiter));
+  waiter->Answer(std::move(answer));
+}
+
+void Engine::OpenChannel(const ChannelRef& channel, int64_t deadline_ns) {
+  std::shared_ptr<Engine> local = context_->directory->FindListening(channel->endpoint);
+  if (local != nullptr && local.get() != this) {
+    return ChannelOpened(channel, std::move(local), nullptr);
+  }
+  const std::weak_ptr<Engine> weak = weak_from_this();
+  LinkManager::ChannelRequest request;
+  request.endpoint = channel->endpoint;
+  request.initiator_engine = identity_.id;
+  request.target_engine = channel->remote_engine;
+  request.deadline_ns = deadline_ns;
+  request.on_broken = [weak, weak_channel = std::weak_ptr<Channel>(channel)](
+                          const absl::Status& reason) {
+    const auto self = weak.lock();
+    const auto broken = weak_channel.lock();
+    if (self != nullptr && broken != nullptr) self->ChannelBroken(broken, reason);
+  };
+  context_->links->OpenChannel(
+      std::move(request),
+      [self = shared_from_this(), channel](absl::StatusOr<std::shared_ptr<RemoteChannel>> remote) {
+        self->ChannelOpened(channel, nullptr, std::move(remote));
+      });
+}
+
+void Engine::ChannelOpened(const ChannelRef& channel, std::shared_ptr<Engine> local,
+                           absl::StatusOr<std::shared_ptr<RemoteChannel>> remote) {
+  std::vector<std::shared_ptr<ConnectWaiter>> waiters;
+  absl::Status failure = remote.status();
+  int64_t retry_until_ns = 0;
+  bool fresh = false;
+  {
+    MutexLock lock(&mutex_);
+    const auto found = channels_.find(channel->remote_engine);
+    const bool current = !closing_ && found != channels_.end() && found->second == channel;
+    if (!current && failure.ok()) {
+      failure = closing_ ? ClosedError() : NoChannel(identity_.id, channel->remote_engine);
+    }
+    if (failure.ok()) {
+      fresh = !channel->established;
+      channel->state = Channel::State::kOpen;
+      channel->established = true;
+      channel->local = local;
+      channel->remote = *remote;
+    } else if (current) {
+      // Whoever joined with a later deadline goes on when this attempt ran out of time.
+      if (ApiCodeOf(failure) == ApiCode::kTimeout) {
+        for (const auto& waiter : channel->waiters) {
+          if (waiter->answered.load(std::memory_order_acquire)) continue;
+          if (waiter->deadline_ns > MonotonicNanos() + kNanosPerMilli) {
+            retry_until_ns = std::max(retry_until_ns, waiter->deadline_ns);
+          } else {
+            waiters.push_back(waiter);
+          }
+        }
+      }
+      if (retry_until_ns == 0) {
+        channel->state = Channel::State::kBroken;
+        if (!channel->established) channels_.erase(found);
+      }
+    }
+    if (retry_until_ns == 0) waiters.swap(channel->waiters);
+  }
+  if (!failure.ok()) {
+    if (remote.ok() && *remote != nullptr) (*remote)->Close();
+    for (const auto& waiter : waiters) waiter->Answer(failure);
+    if (retry_until_ns != 0) OpenChannel(channel, retry_until_ns);
+    return;
+  }
+  bool connected = false;
+  bool wanted = !fresh;
+  for (const auto& waiter : waiters) {
+    const bool joined = waiter->connect_call && connected;
+    const bool counted = waiter->Answer(
+        joined ? AlreadyConnected(absl::StrCat("engine ", identity_.id, " is already connected to ",
+                                               channel->remote_engine),
+                                  {.object = absl::StrCat("engine ", channel->remote_engine)})
+               : absl::OkStatus());
+    wanted = wanted || counted;
+    connected = connected || (counted && waiter->connect_call);
+  }
+  // Everybody was told that it took too long, so it must not exist.
+  if (!wanted) {
+    DropChannel(channel, NoChannel(identity_.id, channel->remote_engine),
+                std::make_shared<Gate>([] {}));
+  }
+}
+
+void Engine::ChannelBroken(const ChannelRef& channel, const absl::Status& reason) {
+  std::vector<TransferRef> running;
+  {
+    MutexLock lock(&mutex_);
+    if (channel->state == Channel::State::kOpen) channel->state = Channel::State::kBroken;
+    for (const auto& [id, transfer] : transfers_) {
+      if (transfer->channel_key == channel->key && transfer->state == TransferState::kWaiting) {
+        running.push_back(transfer);
+      }
+    }
+  }
+  for (const auto& transfer : running) transfer->Cancel(reason);
+  // With AutoConnect a dead peer's channel goes by itself (contract 1.7).
+  if (options_.auto_connect) DropChannel(channel, reason, std::make_shared<Gate>([] {}));
+}
+
+void Engine::DropTransfers(uint64_t channel_key, const absl::Status& reason, const GateRef& gate) {
+  std::vector<TransferRef> running;
+  {
+    MutexLock lock(&mutex_);
+    for (auto it = transfers_.begin(); it != transfers_.end();) {
+      const TransferRef& transfer = it->second;
+      if (transfer->channel_key != channel_key) {
+        ++it;
+      } else if (transfer->state != TransferState::kWaiting) {
+        it = transfers_.erase(it);
+      } else {
+        transfer->dropped = true;
+        transfer->gates.push_back(gate);
+        running.push_back(transfer);
+        ++it;
+      }
+    }
+  }
+  for (const auto& transfer : running) transfer->Cancel(reason);
+}
+
+bool Engine::DropChannel(const ChannelRef& channel, const absl::Status& reason,
+                         const GateRef& gate) {
+  std::vector<std::shared_ptr<ConnectWaiter>> waiters;
+  {
+    MutexLock lock(&mutex_);
+    const auto found = channels_.find(channel->remote_engine);
+    if (found == channels_.end() || found->second != channel) return false;
+    channels_.erase(found);
+    waiters.swap(channel->waiters);
+  }
+  for (const auto& waiter : waiters) waiter->Answer(reason);
+  // The target is told once nothing of ours can land there any more.
+  auto fenced = std::make_shared<Gate>([channel, gate] {
+    if (channel->remote != nullptr) channel->remote->Close();
+  });
+  DropTransfers(channel->key, reason, fenced);
+  return true;
+}
+
+void Engine::Disconnect(absl::string_view remote_engine, int64_t timeout_ms,
+                        absl::AnyInvocable<void(absl::Status)> done) {
+  if (!open()) return done(ClosedError());
+  if (absl::Status status = CheckTimeout(timeout_ms); !status.ok()) return done(status);
+  const auto endpoint = ParseEndpoint(remote_engine);
+  ChannelRef channel;
+  bool dead = false;
+  if (endpoint.ok()) {
+    MutexLock lock(&mutex_);
+    const auto found = channels_.find(endpoint->ToString());
+    if (found != channels_.end() && found->second->established) channel = found->second;
+    dead = channel != nullptr && options_.auto_connect && !IsOpen(*channel);
+  }
+  const absl::Status none = NoChannel(identity_.id, remote_engine);
+  if (channel == nullptr) return done(none);
+  // Answers when all transfers are fenced, or at the deadline: a peer that is silent can hold up
+  // writes into its own memory only.
+  auto waiter = std::make_shared<ConnectWaiter>();
+  waiter->done = std::move(done);
+  const absl::Status reason =
+      Failed(absl::StrCat("engine ", identity_.id, " disconnected from ", channel->remote_engine,
+                          " during the transfer"),
+             {.object = absl::StrCat("engine ", channel->remote_engine)});
+  auto gate = std::make_shared<Gate>(
+      [waiter, dead, none] { waiter->Answer(dead ? none : absl::OkStatus()); });
+  if (!DropChannel(channel, reason, gate)) {
+    waiter->Answer(none);
+    return;
+  }
+  gate.reset();
+  if (waiter->answered.load(std::memory_order_acquire)) return;
+  Loop* const control = context_->control;
+  const int64_t deadline_ns = MonotonicNanos() + timeout_ms * kNanosPerMilli;
+  control->Post([control, deadline_ns, waiter]() {
+    control->AddTimer(deadline_ns, [waiter] { waiter->Answer(absl::OkStatus()); });
+  });
+}
+
+}  // namespace hixld

@@ -1,0 +1,430 @@
+// Transfers of an engine (contract 1.8, 1.9).
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "daemon/engine/engine.h"
+#include "proto/base/clock.h"
+#include "proto/base/status.h"
+
+namespace hixld {
+namespace {
+
+// How long an asynchronous transfer, which has no deadline, waits for its connection (contract
+// 1.12).
+constexpr int64_t kAsyncConnectNanos = 3 * kNanosPerSecond;
+
+}  // namespace
+
+// A transfer that has not been accepted yet.
+struct Engine::Pending {
+  std::string remote_engine;  // as given
+  std::string name;           // canonical; empty when malformed
+  Endpoint endpoint;
+  CopyDirection direction = CopyDirection::kRead;
+  int64_t deadline_ns = kNoDeadline;
+  uint64_t user_data = 0;
+  // Exactly one of these is set.
+  SyncDone sync_done;
+  absl::AnyInvocable<void(absl::StatusOr<uint64_t>)> async_done;
+  // Set once the call had to wait.
+  OwnedBatch owned;
+  bool waited = false;
+  bool reconnected = false;
+  bool refreshed = false;
+
+  Mutex mutex;  // guards the two below: the caller may go away at any time
+  bool abandoned ABSL_GUARDED_BY(mutex) = false;
+  std::weak_ptr<Transfer> transfer ABSL_GUARDED_BY(mutex);
+
+  bool synchronous() const { return static_cast<bool>(sync_done); }
+  void Refuse(const absl::Status& status) {
+    if (sync_done) {
+      std::exchange(sync_done, nullptr)(status);
+    } else {
+      std::exchange(async_done, nullptr)(status);
+    }
+  }
+  int64_t connect_deadline_ns() const {
+    return std::min(deadline_ns, MonotonicNanos() + kAsyncConnectNanos);
+  }
+  // Remembers what runs for this call; returns whether the caller has gone away meanwhile.
+  bool Running(const std::shared_ptr<Transfer>& running) {
+    MutexLock lock(&mutex);
+    transfer = running;
+    return abandoned;
+  }
+  void Abandon() {
+    std::shared_ptr<Transfer> running;
+    {
+      MutexLock lock(&mutex);
+      abandoned = true;
+      running = transfer.lock();
+    }
+    if (running != nullptr) running->Cancel(Failed("the caller went away during the transfer"));
+  }
+};
+
+absl::AnyInvocable<void()> Engine::TransferSync(TransferArgs args, SyncDone done) {
+  auto pending = std::make_shared<Pending>();
+  pending->sync_done = std::move(done);
+  if (open() && args.timeout_ms <= 0) {
+    pending->Refuse(
+        ParamInvalid(absl::StrCat("timeout_ms is ", args.timeout_ms, "; allowed: 1..2147483647"),
+                     {.object = "timeout_ms", .allowed = "1..2147483647"}));
+  } else {
+    Begin(pending, args);
+  }
+  return [pending] { pending->Abandon(); };
+}
+
+void Engine::TransferAsync(TransferArgs args,
+                           absl::AnyInvocable<void(absl::StatusOr<uint64_t>)> done) {
+  auto pending = std::make_shared<Pending>();
+  pending->async_done = std::move(done);
+  if (open() && args.timeout_ms < 0) {
+    return pending->Refuse(
+        ParamInvalid(absl::StrCat("timeout_ms is ", args.timeout_ms, "; allowed: 0..2147483647"),
+                     {.object = "timeout_ms", .allowed = "0..2147483647"}));
+  }
+  Begin(pending, args);
+}
+
+void Engine::Begin(const PendingRef& pending, const TransferArgs& args) {
+  if (!open()) return pending->Refuse(ClosedError());
+  const absl::Status shape = CheckBatch(args.batch, context_->limits.max_descriptors_per_transfer);
+  if (!shape.ok()) return pending->Refuse(shape);
+  pending->remote_engine = args.remote_engine;
+  pending->direction = args.direction;
+  pending->user_data = args.user_data;
+  if (args.timeout_ms > 0) {
+    pending->deadline_ns = MonotonicNanos() + args.timeout_ms * kNanosPerMilli;
+  }
+  const auto endpoint = ParseEndpoint(args.remote_engine);
+  if (endpoint.ok()) {
+    pending->endpoint = *endpoint;
+    pending->name = endpoint->ToString();
+  }
+  Run(pending, args.batch);
+}
+
+void Engine::Run(const PendingRef& pending, const BatchView& batch) {
+  ChannelRef channel;
+  std::shared_ptr<RemoteChannel> remote;
+  std::shared_ptr<Engine> target;
+  bool is_open = false;
+  {
+    MutexLock lock(&mutex_);
+    const auto found = channels_.find(pending->name);
+    if (found != channels_.end() && (found->second->established || options_.auto_connect)) {
+      channel = found->second;
+      is_open = IsOpen(*channel);
+      remote = channel->remote;
+      if (is_open) target = channel->local.lock();
+    }
+  }
+  if (!open()) return pending->Refuse(ClosedError());
+  if (channel == nullptr && !options_.auto_connect) {
+    return pending->Refuse(
+        NotConnected(absl::StrCat("engine ", identity_.id, " is not connected to ",
+                                  pending->remote_engine),
+                     {.object = absl::StrCat("engine ", pending->remote_engine)}));
+  }
+  if (batch.size() == 0) {
+    return pending->Refuse(
+        ParamInvalid("the batch has no descriptors",
+                     {.object = "batch", .allowed = "at least one descriptor"}));
+  }
+  if (is_open && (remote != nullptr || target != nullptr)) {
+    return RunOn(pending, batch, channel, remote, target);
+  }
+  RunConnected(pending, batch);
+}
+
+void Engine::Keep(const PendingRef& pending, const BatchView& batch) {
+  if (!pending->waited) pending->owned = OwnedBatch(batch);
+  pending->waited = true;
+}
+
+void Engine::RunConnected(const PendingRef& pending, const BatchView& batch) {
+  if (pending->reconnected) {
+    return pending->Refuse(
+        Failed(absl::StrCat("the connection to ", pending->remote_engine, " was lost again"),
+               {.object = absl::StrCat("engine ", pending->remote_engine)}));
+  }
+  pending->reconnected = true;
+  const auto endpoint = CheckRemote(pending->remote_engine);
+  if (!endpoint.ok()) return pending->Refuse(endpoint.status());
+  Keep(pending, batch);
+  auto waiter = std::make_shared<ConnectWaiter>();
+  waiter->deadline_ns = pending->connect_deadline_ns();
+  waiter->done = [self = shared_from_this(), pending](const absl::Status& status) {
+    if (!status.ok()) return pending->Refuse(status);
+    self->Run(pending, pending->owned.view());
+  };
+  WaitForChannel(*endpoint, std::move(waiter));
+}
+
+void Engine::RunRefreshed(const PendingRef& pending, const BatchView& batch,
+                          const std::shared_ptr<RemoteChannel>& remote) {
+  pending->refreshed = true;
+  Keep(pending, batch);
+  remote->RefreshRegions(pending->connect_deadline_ns(),
+                         [self = shared_from_this(), pending](const absl::Status& status) {
+                           if (!status.ok()) return pending->Refuse(status);
+                           self->Run(pending, pending->owned.view());
+                         });
+}
+
+namespace {
+
+// Both engines' planning locks, shared; always in one order.
+class PlanningLocks {
+ public:
+  PlanningLocks(std::shared_mutex* a, std::shared_mutex* b) {
+    if (b != nullptr && b < a) std::swap(a, b);
+    first_ = std::shared_lock<std::shared_mutex>(*a);
+    if (b != nullptr) second_ = std::shared_lock<std::shared_mutex>(*b);
+  }
+
+ private:
+  std::shared_lock<std::shared_mutex> first_;
+  std::shared_lock<std::shared_mutex> second_;
+};
+
+}  // namespace
+
+void Engine::RunOn(const PendingRef& pending, const BatchView& batch, const ChannelRef& channel,
+                   const std::shared_ptr<RemoteChannel>& remote,
+                   const std::shared_ptr<Engine>& target) {
+  auto transfer = std::make_shared<Transfer>();
+  absl::Status status;
+  BatchPlan plan;
+  bool planned = false;
+  {
+    PlanningLocks planning(&planning_, target == nullptr ? nullptr : &target->planning_);
+    const auto local_regions = regions_.Load();
+    const auto remote_regions = target != nullptr ? target->regions_.Load() : remote->Regions();
+    status = PlanBatch(batch, *local_regions, *remote_regions, target != nullptr, &plan);
+    planned = status.ok();
+    if (planned) {
+      auto job = std::make_shared<TransferJob>();
+      job->pieces = std::move(plan.pieces);
+      job->pins = {local_regions, remote_regions};
+      transfer->target = target;
+      transfer->target_regions = std::move(plan.remote_regions);
+      transfer->descriptors = batch.size();
+      transfer->bytes = job->bytes = plan.bytes;
+      Prepare(transfer, std::move(job), pending, channel, remote);
+      status = Admit(transfer, channel);
+    }
+  }
+  if (!planned && plan.refused == BatchSide::kRemote && remote != nullptr && !pending->refreshed) {
+    // The target may have registered memory since: its list is fetched once more.
+    return RunRefreshed(pending, batch, remote);
+  }
+  if (!status.ok()) return pending->Refuse(status);
+  const bool abandoned = pending->Running(transfer);
+  transfer->Start();
+  if (abandoned) pending->Abandon();
+  if (pending->async_done) std::exchange(pending->async_done, nullptr)(transfer->id);
+}
+
+void Engine::Prepare(const TransferRef& transfer, std::shared_ptr<TransferJob> job,
+                     const PendingRef& pending, const ChannelRef& channel,
+                     const std::shared_ptr<RemoteChannel>& remote) {
+  transfer->id = context_->next_id.fetch_add(1, std::memory_order_relaxed);
+  transfer->direction = pending->direction;
+  transfer->user_data = pending->user_data;
+  transfer->started_ns = MonotonicNanos();
+  transfer->deadline_ns = pending->deadline_ns;
+  transfer->remote_engine = channel->remote_engine;
+  transfer->channel_key = channel->key;
+  transfer->synchronous = pending->synchronous();
+  if (transfer->synchronous) {
+    transfer->on_end = [pending, bytes = transfer->bytes](const absl::Status& status) {
+      auto done = std::exchange(pending->sync_done, nullptr);
+      if (status.ok()) return done(bytes);
+      done(status);
+    };
+  }
+  if (remote != nullptr) {
+    transfer->route = std::make_shared<RemoteRoute>(remote);
+  } else {
+    transfer->route = std::make_shared<LocalRoute>(context_->local);
+  }
+  job->id = transfer->id;
+  job->direction = transfer->direction;
+  job->deadline_ns = transfer->deadline_ns;
+  job->worker = channel->worker;
+  // The job refers to the transfer and the transfer to the job until it has ended.
+  job->done = [self = shared_from_this(), transfer](absl::Status status) mutable {
+    const TransferRef ended = std::move(transfer);
+    const std::shared_ptr<Engine> engine = std::move(self);
+    engine->Ended(ended, std::move(status));
+  };
+  transfer->SetJob(std::move(job));
+}
+
+absl::Status Engine::Admit(const TransferRef& transfer, const ChannelRef& channel) {
+  if (transfer->target != nullptr) {
+    MutexLock lock(&transfer->target->mutex_);
+    if (transfer->target->closing_) return transfer->target->ClosedError();
+    transfer->target->touching_.emplace(transfer, std::vector<GateRef>());
+  }
+  absl::Status status;
+  const size_t pieces = transfer->Job()->pieces.size();
+  {
+    MutexLock lock(&mutex_);
+    const auto found = channels_.find(channel->remote_engine);
+    if (closing_) {
+      status = ClosedError();
+    } else if (found == channels_.end() || found->second != channel) {
+      status = NotConnected(absl::StrCat("engine ", identity_.id, " is not connected to ",
+                                         channel->remote_engine),
+                            {.object = absl::StrCat("engine ", channel->remote_engine)});
+    } else if (transfers_.size() >= context_->limits.max_transfers_per_engine) {
+      status = ResourceExhausted(
+          absl::StrCat("engine ", identity_.id, " has ", transfers_.size(),
+                       " transfers that run or wait to be asked for; limit ",
+                       context_->limits.max_transfers_per_engine,
+                       " (limits.max_transfers_per_engine)"),
+          {.object = absl::StrCat("engine ", identity_.id),
+           .limit = absl::StrCat(context_->limits.max_transfers_per_engine, " transfers"),
+           .option = "limits.max_transfers_per_engine"});
+    } else {
+      transfers_.emplace(transfer->id, transfer);
+      ++active_;
+    }
+  }
+  if (!status.ok()) {
+    if (transfer->target != nullptr) {
+      MutexLock lock(&transfer->target->mutex_);
+      transfer->target->touching_.erase(transfer);
+    }
+    // Never submitted: nobody else will break the circle.
+    transfer->Job()->done = nullptr;
+    return status;
+  }
+  channel->transfers.fetch_add(1, std::memory_order_relaxed);
+  channel->bytes.fetch_add(transfer->bytes, std::memory_order_relaxed);
+  context_->log->Started(transfer->descriptors, pieces);
+  return status;
+}
+
+void Engine::Ended(const TransferRef& transfer, absl::Status status) {
+  const TransferState state = StateOf(status);
+  std::vector<GateRef> gates;
+  {
+    MutexLock lock(&mutex_);
+    transfer->state = state;
+    transfer->status = status;
+    --active_;
+    if (transfer->synchronous || transfer->dropped) transfers_.erase(transfer->id);
+    gates.swap(transfer->gates);
+  }
+  if (transfer->target != nullptr) {
+    MutexLock lock(&transfer->target->mutex_);
+    const auto found = transfer->target->touching_.find(transfer);
+    for (auto& gate : found->second) gates.push_back(std::move(gate));
+    transfer->target->touching_.erase(found);
+  }
+  transfer->target.reset();
+  if (status.ok()) {
+    completed_.fetch_add(1, std::memory_order_relaxed);
+    auto& sum = transfer->direction == CopyDirection::kRead ? bytes_read_ : bytes_written_;
+    sum.fetch_add(transfer->bytes, std::memory_order_relaxed);
+  } else {
+    failed_.fetch_add(1, std::memory_order_relaxed);
+    TransferDescription description = DescribeTransfer(*transfer);
+    description.state = state;
+    description.ended_ns = MonotonicNanos();
+    description.message = std::string(status.message());
+    context_->log->Failed(std::move(description));
+    if (options_.auto_connect) DropAfterFailure(transfer->channel_key, status);
+  }
+  context_->log->Ended(state, transfer->direction, transfer->bytes);
+  // It may wait long to be asked for, and must not keep memory alive meanwhile.
+  transfer->DropJob();
+  if (transfer->on_end) std::exchange(transfer->on_end, nullptr)(status);
+}
+
+void Engine::DropAfterFailure(uint64_t channel_key, const absl::Status& status) {
+  // Later, on the control loop: a transfer may end under the lock under which it was started.
+  context_->control->Post([self = shared_from_this(), channel_key, status] {
+    ChannelRef channel;
+    {
+      MutexLock lock(&self->mutex_);
+      for (const auto& [name, candidate] : self->channels_) {
+        if (candidate->key == channel_key) channel = candidate;
+      }
+    }
+    if (channel == nullptr) return;
+    self->DropChannel(channel, Annotate(status, "an earlier transfer failed"),
+                      std::make_shared<Gate>([] {}));
+  });
+}
+
+TransferReport Engine::ReportOf(const Transfer& transfer) const {
+  return {.id = transfer.id,
+          .state = transfer.state,
+          .user_data = transfer.user_data,
+          .status = transfer.status};
+}
+
+std::vector<TransferReport> Engine::Query(absl::Span<const uint64_t> ids) {
+  std::vector<TransferReport> reports;
+  reports.reserve(ids.size());
+  MutexLock lock(&mutex_);
+  for (const uint64_t id : ids) {
+    const auto found = transfers_.find(id);
+    if (found == transfers_.end() || found->second->synchronous || found->second->dropped) {
+      reports.push_back(
+          {.id = id,
+           .state = TransferState::kFailed,
+           .status = ParamInvalid(
+               absl::StrCat("transfer ", id, " is unknown or its end has been reported"),
+               {.object = absl::StrCat("transfer ", id), .text_code = "HIXL_001003"})});
+      continue;
+    }
+    reports.push_back(ReportOf(*found->second));
+    if (found->second->state != TransferState::kWaiting) transfers_.erase(found);
+  }
+  return reports;
+}
+
+std::vector<TransferReport> Engine::QueryAll(uint32_t max_results, bool skip_waiting) {
+  std::vector<TransferReport> reports;
+  MutexLock lock(&mutex_);
+  for (auto it = transfers_.begin(); it != transfers_.end();) {
+    if (max_results != 0 && reports.size() == max_results) break;
+    const Transfer& transfer = *it->second;
+    const bool waiting = transfer.state == TransferState::kWaiting;
+    if (transfer.synchronous || transfer.dropped || (waiting && skip_waiting)) {
+      ++it;
+      continue;
+    }
+    reports.push_back(ReportOf(transfer));
+    it = waiting ? std::next(it) : transfers_.erase(it);
+  }
+  return reports;
+}
+
+TransferDescription Engine::DescribeTransfer(const Transfer& transfer) const {
+  TransferDescription description;
+  description.id = transfer.id;
+  description.local_engine = identity_.id;
+  description.remote_engine = transfer.remote_engine;
+  description.direction = transfer.direction;
+  description.descriptors = transfer.descriptors;
+  description.bytes = transfer.bytes;
+  if (const auto job = transfer.Job()) {
+    description.bytes_done = job->bytes_done.load(std::memory_order_relaxed);
+  }
+  description.started_ns = transfer.started_ns;
+  description.deadline_ns = transfer.deadline_ns;
+  description.transport = std::string(transfer.route->transport());
+  return description;
+}
+
+}  // namespace hixld

@@ -1,0 +1,96 @@
+#include "daemon/engine/options.h"
+
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "proto/base/status.h"
+
+namespace hixld {
+namespace {
+
+// A longer value is refused before anything parses it.
+constexpr size_t kMaxOptionBytes = 1 << 20;
+
+absl::Status BadOption(absl::string_view key, absl::string_view value, absl::string_view allowed) {
+  return ParamInvalid(
+      absl::StrCat("option ", key, " is \"", value.substr(0, 80), "\"; allowed: ", allowed),
+      {.object = absl::StrCat("option ", key),
+       .option = std::string(key),
+       .allowed = std::string(allowed)});
+}
+
+absl::Status CheckInteger(absl::string_view key, absl::string_view value, int32_t high,
+                          int32_t multiple, absl::string_view allowed) {
+  int32_t number = 0;
+  if (value.empty()) return absl::OkStatus();
+  if (!absl::SimpleAtoi(value, &number) || number < 0 || number > high || number % multiple != 0) {
+    return BadOption(key, value, allowed);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckFlag(absl::string_view key, absl::string_view value, bool may_be_empty) {
+  if (value == "0" || value == "1" || (may_be_empty && value.empty())) return absl::OkStatus();
+  return BadOption(key, value, "0 or 1");
+}
+
+// "NUM:SIZE_MB", both above 0, or "0:0".
+absl::Status CheckBufferPool(absl::string_view key, absl::string_view value) {
+  if (value.empty()) return absl::OkStatus();
+  const std::vector<absl::string_view> parts = absl::StrSplit(value, ':');
+  uint32_t count = 0;
+  uint32_t megabytes = 0;
+  if (parts.size() != 2 || !absl::SimpleAtoi(parts[0], &count) ||
+      !absl::SimpleAtoi(parts[1], &megabytes) || (count == 0) != (megabytes == 0)) {
+    return BadOption(key, value, "NUM:SIZE_MB, both above 0, or 0:0");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckJsonObject(absl::string_view key, absl::string_view value) {
+  if (value.empty()) return absl::OkStatus();
+  const auto json = nlohmann::json::parse(value.begin(), value.end(), nullptr, false);
+  if (json.is_object()) return absl::OkStatus();
+  return BadOption(key, value, "one JSON object");
+}
+
+absl::Status CheckOption(absl::string_view key, absl::string_view value) {
+  if (value.size() > kMaxOptionBytes) {
+    return BadOption(key, value, absl::StrCat("up to ", kMaxOptionBytes, " bytes"));
+  }
+  const absl::string_view name = absl::StripPrefix(key, "adxl.");
+  if (name == "RdmaTrafficClass") {
+    return CheckInteger(key, value, 255, 4, "0..255, a multiple of 4");
+  }
+  if (name == "RdmaServiceLevel") return CheckInteger(key, value, 7, 1, "0..7");
+  if (name == "BufferPool") return CheckBufferPool(key, value);
+  if (name == "LocalCommRes") return CheckJsonObject(key, value);
+  if (key == "EnableUseFabricMem") return CheckFlag(key, value, /*may_be_empty=*/true);
+  if (key == "AutoConnect") return CheckFlag(key, value, /*may_be_empty=*/false);
+  if (key == "GlobalResourceConfig") return CheckJsonObject(key, value);
+  return ParamInvalid(
+      absl::StrCat("option ", key.substr(0, 80), " is unknown; allowed: RdmaTrafficClass, ",
+                   "RdmaServiceLevel, BufferPool, EnableUseFabricMem, AutoConnect, ",
+                   "GlobalResourceConfig, LocalCommRes"),
+      {.object = absl::StrCat("option ", key.substr(0, 80)),
+       .allowed = "RdmaTrafficClass, RdmaServiceLevel, BufferPool, EnableUseFabricMem, "
+                  "AutoConnect, GlobalResourceConfig, LocalCommRes"});
+}
+
+}  // namespace
+
+absl::StatusOr<EngineOptions> ParseEngineOptions(
+    const std::map<std::string, std::string>& options) {
+  for (const auto& [key, value] : options) HIXLD_RETURN_IF_ERROR(CheckOption(key, value));
+  EngineOptions parsed;
+  const auto auto_connect = options.find("AutoConnect");
+  parsed.auto_connect = auto_connect != options.end() && auto_connect->second == "1";
+  parsed.given = options;
+  return parsed;
+}
+
+}  // namespace hixld

@@ -1,0 +1,22 @@
+// The options of one engine (contract 3.1).
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace hixld {
+
+struct EngineOptions {
+  // Transfers open channels on demand (contract 1.12).
+  bool auto_connect = false;
+  // As the client gave them, for operators.
+  std::map<std::string, std::string> given;
+};
+
+// Unknown keys and bad values are PARAM_INVALID and name the key, the value and what is allowed.
+absl::StatusOr<EngineOptions> ParseEngineOptions(const std::map<std::string, std::string>& options);
+
+}  // namespace hixld
