@@ -1,0 +1,387 @@
+#include "daemon/link/outgoing_link.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "daemon/telemetry/log.h"
+#include "proto/base/clock.h"
+#include "proto/base/status.h"
+
+namespace hixld {
+
+using hixl::wire::v1::PeerMessage;
+
+// A channel of this link. Holds the link; the link holds it weakly.
+class OutgoingLink::RemoteChannelImpl : public RemoteChannel,
+                                        public std::enable_shared_from_this<RemoteChannelImpl> {
+ public:
+  RemoteChannelImpl(std::shared_ptr<OutgoingLink> link, uint64_t id,
+                    std::shared_ptr<const RegionSnapshot> regions,
+                    absl::AnyInvocable<void(absl::Status)> on_broken)
+      : link_(std::move(link)),
+        id_(id),
+        regions_(std::move(regions)),
+        on_broken_(std::move(on_broken)) {
+    link_->held_.fetch_add(1, std::memory_order_relaxed);
+  }
+  ~RemoteChannelImpl() override {
+    link_->held_.fetch_sub(1, std::memory_order_relaxed);
+    Close();
+  }
+
+  absl::string_view transport() const override { return link_->transport_; }
+  bool open() const override { return open_.load(std::memory_order_acquire); }
+
+  std::shared_ptr<const RegionSnapshot> Regions() const override {
+    MutexLock lock(&mutex_);
+    return regions_;
+  }
+
+  void RefreshRegions(int64_t deadline_ns, absl::AnyInvocable<void(absl::Status)> done) override {
+    link_->loop_->Dispatch([self = shared_from_this(), deadline_ns,
+                            done = std::move(done)]() mutable {
+      self->link_->Refresh(
+          self->id_, deadline_ns,
+          [self, done = std::move(done)](
+              absl::StatusOr<std::shared_ptr<const RegionSnapshot>> regions) mutable {
+            if (!regions.ok()) return done(regions.status());
+            self->SetRegions(std::move(*regions));
+            done(absl::OkStatus());
+          });
+    });
+  }
+
+  void Submit(std::shared_ptr<TransferJob> job) override {
+    job->channel = id_;
+    job->pins.push_back(link_);
+    link_->initiator_->Submit(std::move(job));
+  }
+
+  void Cancel(const std::shared_ptr<TransferJob>& job, absl::Status reason) override {
+    link_->initiator_->Cancel(job, std::move(reason));
+  }
+
+  void Close() override {
+    if (!open_.exchange(false, std::memory_order_acq_rel)) return;
+    link_->loop_->Dispatch([link = link_, id = id_] { link->CloseChannel(id); });
+  }
+
+  // On the loop: the link or the target ended it.
+  void Break(const absl::Status& reason) {
+    if (!open_.exchange(false, std::memory_order_acq_rel)) return;
+    if (on_broken_) std::exchange(on_broken_, nullptr)(reason);
+  }
+
+ private:
+  void SetRegions(std::shared_ptr<const RegionSnapshot> regions) {
+    MutexLock lock(&mutex_);
+    regions_.swap(regions);
+  }
+
+  const std::shared_ptr<OutgoingLink> link_;
+  const uint64_t id_;
+  std::atomic<bool> open_{true};
+  mutable Mutex mutex_;
+  std::shared_ptr<const RegionSnapshot> regions_ ABSL_GUARDED_BY(mutex_);
+  absl::AnyInvocable<void(absl::Status)> on_broken_;  // loop only
+};
+
+OutgoingLink::OutgoingLink(Loop* loop, std::string peer_node, const Endpoint& peer,
+                           std::shared_ptr<ControlConnection> connection, Options options)
+    : loop_(loop),
+      peer_node_(std::move(peer_node)),
+      peer_(peer),
+      connection_(std::move(connection)),
+      options_(options),
+      started_ns_(MonotonicNanos()),
+      last_pong_ns_(started_ns_),
+      last_heard_ns_(started_ns_),
+      idle_since_ns_(started_ns_) {}
+
+OutgoingLink::~OutgoingLink() = default;
+
+void OutgoingLink::Start(std::unique_ptr<InitiatorLink> initiator,
+                         absl::AnyInvocable<void(const absl::Status&)> on_lost,
+                         absl::AnyInvocable<void(ProbeDone)> probe) {
+  initiator_ = std::move(initiator);
+  transport_ = std::string(initiator_->transport());
+  on_lost_ = std::move(on_lost);
+  probe_ = std::move(probe);
+  const std::weak_ptr<OutgoingLink> weak = weak_from_this();
+  connection_->SetHandler({.on_message =
+                               [weak](PeerMessage message) {
+                                 if (auto self = weak.lock()) self->OnMessage(std::move(message));
+                               },
+                           .on_end =
+                               [weak](const absl::Status& status, ConnectionEnd end) {
+                                 if (auto self = weak.lock()) self->OnEnd(status, end);
+                               }});
+  LogInfo("peer link up", {{"peer", peer_.ToString()},
+                           {"node", absl::BytesToHexString(peer_node_)},
+                           {"direction", "out"},
+                           {"transport", transport_}});
+  SendPing();
+  CheckSilence();
+  CheckIdle();
+}
+
+void OutgoingLink::OnMessage(PeerMessage message) {
+  last_heard_ns_ = MonotonicNanos();
+  switch (message.body_case()) {
+    case PeerMessage::kPong:
+      return OnPong(message.pong());
+    case PeerMessage::kChannelOpened:
+      return OnChannelOpened(message.request_id(), message.channel_opened());
+    case PeerMessage::kRegionList:
+      return OnRegionList(message.request_id(), message.region_list());
+    case PeerMessage::kChannelClosed:
+      return OnChannelClosed(message.channel_closed());
+    case PeerMessage::kError:
+      return Answer(message.request_id(), StatusOf(message.error()));
+    case PeerMessage::kTransportControl:
+      return initiator_->OnControlMessage(message.transport_control().payload());
+    case PeerMessage::kGoodbye:
+      // The target says it only when no byte can land any more.
+      return OnEnd(absl::UnavailableError(
+                       absl::StrCat("the peer said goodbye: ", message.goodbye().reason())),
+                   ConnectionEnd::kEof);
+    default:
+      return OnEnd(ParamInvalid(absl::StrCat("the peer sent message ",
+                                             static_cast<int>(message.body_case()),
+                                             ", which a target never sends"),
+                                {.object = "peer message"}),
+                   ConnectionEnd::kProtocol);
+  }
+}
+
+void OutgoingLink::SendPing() {
+  if (lost_) return;
+  ping_sent_ns_ = MonotonicNanos();
+  PeerMessage message;
+  message.mutable_ping()->set_sequence(++pings_);
+  connection_->Send(message);
+}
+
+void OutgoingLink::OnPong(const hixl::wire::v1::Pong& pong) {
+  if (pong.sequence() != pings_) {
+    return OnEnd(ParamInvalid(absl::StrCat("the peer answered ping ", pong.sequence(),
+                                           " while ", pings_, " was out"),
+                              {.object = "pong"}),
+                 ConnectionEnd::kProtocol);
+  }
+  last_pong_ns_ = last_heard_ns_;
+  // The next one may go only now: each ping proves that the pong before it was heard.
+  loop_->AddTimer(ping_sent_ns_ + options_.keep_alive.interval_ns, [weak = weak_from_this()] {
+    if (auto self = weak.lock()) self->SendPing();
+  });
+}
+
+void OutgoingLink::CheckSilence() {
+  if (lost_) return;
+  const int64_t dead_at_ns = last_heard_ns_ + options_.keep_alive.timeout_ns;
+  if (MonotonicNanos() >= dead_at_ns) {
+    return OnEnd(Failed(absl::StrCat("nothing was heard from ", peer_.ToString(), " for ",
+                                     options_.keep_alive.timeout_ns / kNanosPerMilli,
+                                     " ms (tcp.keepalive_timeout)"),
+                        {.object = absl::StrCat("node ", peer_.ToString()),
+                         .option = "tcp.keepalive_timeout"}),
+                 ConnectionEnd::kError);
+  }
+  loop_->AddTimer(dead_at_ns, [weak = weak_from_this()] {
+    if (auto self = weak.lock()) self->CheckSilence();
+  });
+}
+
+void OutgoingLink::CheckIdle() {
+  if (lost_) return;
+  const int64_t now = MonotonicNanos();
+  if (!channels_.empty() || !requests_.empty()) idle_since_ns_ = now;
+  if (now >= idle_since_ns_ + options_.idle_ns) {
+    return Close(absl::UnavailableError("no channel uses the link"));
+  }
+  loop_->AddTimer(idle_since_ns_ + options_.idle_ns, [weak = weak_from_this()] {
+    if (auto self = weak.lock()) self->CheckIdle();
+  });
+}
+
+uint64_t OutgoingLink::AddRequest(int64_t deadline_ns, const std::string& what, Request request) {
+  const uint64_t id = next_request_++;
+  request.timer = loop_->AddTimer(deadline_ns, [weak = weak_from_this(), id, what] {
+    if (auto self = weak.lock()) self->Answer(id, Timeout(absl::StrCat(what, " timed out")));
+  });
+  requests_.emplace(id, std::move(request));
+  return id;
+}
+
+void OutgoingLink::Answer(uint64_t id,
+                          absl::StatusOr<std::shared_ptr<const RegionSnapshot>> result) {
+  const auto found = requests_.find(id);
+  if (found == requests_.end()) return;
+  Request request = std::move(found->second);
+  requests_.erase(found);
+  loop_->CancelTimer(request.timer);
+  request.done(std::move(result), request.channel);
+}
+
+void OutgoingLink::OpenChannel(std::shared_ptr<LinkManager::ChannelRequest> request,
+                               LinkManager::ChannelDone done) {
+  if (lost_) return done(absl::UnavailableError("the link is lost"));
+  PeerMessage message;
+  message.mutable_open_channel()->set_initiator_engine(request->initiator_engine);
+  message.mutable_open_channel()->set_target_engine(request->target_engine);
+  Request waiting;
+  const std::string what = absl::StrCat("connecting to engine ", request->target_engine);
+  const int64_t deadline_ns = request->deadline_ns;
+  waiting.done = [self = shared_from_this(), request = std::move(request),
+                  done = std::move(done)](
+                     absl::StatusOr<std::shared_ptr<const RegionSnapshot>> regions,
+                     uint64_t channel) mutable {
+    if (!regions.ok()) {
+      if (channel != 0) self->CloseChannel(channel);
+      return done(regions.status());
+    }
+    auto opened = std::make_shared<RemoteChannelImpl>(self, channel, std::move(*regions),
+                                                      std::move(request->on_broken));
+    self->channels_.emplace(channel, opened);
+    done(std::move(opened));
+  };
+  message.set_request_id(AddRequest(deadline_ns, what, std::move(waiting)));
+  connection_->Send(message);
+}
+
+void OutgoingLink::OnChannelOpened(uint64_t request_id,
+                                   const hixl::wire::v1::ChannelOpened& opened) {
+  const auto found = requests_.find(request_id);
+  if (found == requests_.end()) {
+    // Nobody waits for it any more.
+    return CloseChannel(opened.channel_id());
+  }
+  found->second.channel = opened.channel_id();
+  const absl::Status status = found->second.regions.Add(opened.regions());
+  if (!status.ok()) return Answer(request_id, status);
+  if (opened.more()) return;
+  Answer(request_id, found->second.regions.Take(opened.regions_version()));
+}
+
+void OutgoingLink::OnRegionList(uint64_t request_id, const hixl::wire::v1::RegionList& list) {
+  const auto found = requests_.find(request_id);
+  if (found == requests_.end()) return;
+  const absl::Status status = found->second.regions.Add(list.regions());
+  if (!status.ok()) return Answer(request_id, status);
+  if (list.more()) return;
+  Answer(request_id, found->second.regions.Take(list.version()));
+}
+
+void OutgoingLink::OnChannelClosed(const hixl::wire::v1::ChannelClosed& closed) {
+  const auto found = channels_.find(closed.channel_id());
+  if (found == channels_.end()) return;
+  const auto channel = found->second.lock();
+  channels_.erase(found);
+  if (channel == nullptr) return;
+  channel->Break(Failed(absl::StrCat("the peer closed the channel: ", closed.reason())));
+}
+
+void OutgoingLink::Refresh(
+    uint64_t channel, int64_t deadline_ns,
+    absl::AnyInvocable<void(absl::StatusOr<std::shared_ptr<const RegionSnapshot>>)> done) {
+  if (lost_) return done(Failed(absl::StrCat("the link to ", peer_.ToString(), " is lost")));
+  PeerMessage message;
+  message.mutable_list_regions()->set_channel_id(channel);
+  Request waiting;
+  waiting.done = [done = std::move(done)](
+                     absl::StatusOr<std::shared_ptr<const RegionSnapshot>> regions,
+                     uint64_t) mutable { done(std::move(regions)); };
+  message.set_request_id(
+      AddRequest(deadline_ns, "fetching the peer's regions", std::move(waiting)));
+  connection_->Send(message);
+}
+
+void OutgoingLink::CloseChannel(uint64_t channel) {
+  channels_.erase(channel);
+  idle_since_ns_ = MonotonicNanos();
+  if (lost_) return;
+  PeerMessage message;
+  message.mutable_close_channel()->set_channel_id(channel);
+  connection_->Send(message);
+}
+
+void OutgoingLink::OnEnd(const absl::Status& status, ConnectionEnd end) {
+  if (lost_) return;
+  connection_->Close();
+  Lose(Failed(absl::StrCat("the link to ", peer_.ToString(), " is lost: ", status.message()),
+              {.object = absl::StrCat("node ", peer_.ToString())}));
+  if (end == ConnectionEnd::kEof) return EndTransfers(MonotonicNanos());
+  const int64_t lease_end_ns = LeaseEnd();
+  if (end != ConnectionEnd::kReset) return EndTransfers(lease_end_ns);
+  // A dying process resets its connections, but so may others: whoever answers at its address now
+  // tells. Without an answer the lease decides.
+  const auto self = shared_from_this();
+  const auto timer = loop_->AddTimer(lease_end_ns, [self] { self->EndTransfers(0); });
+  probe_([self, timer, lease_end_ns](ProbeResult result) {
+    if (result != ProbeResult::kGone && MonotonicNanos() < lease_end_ns) return;
+    self->loop_->CancelTimer(timer);
+    self->EndTransfers(MonotonicNanos());
+  });
+}
+
+void OutgoingLink::Lose(const absl::Status& status) {
+  const auto self = shared_from_this();
+  lost_ = true;
+  reason_ = status;
+  LogInfo("peer link closed", {{"peer", peer_.ToString()},
+                               {"node", absl::BytesToHexString(peer_node_)},
+                               {"direction", "out"},
+                               {"reason", status}});
+  auto requests = std::exchange(requests_, {});
+  for (auto& [id, request] : requests) {
+    loop_->CancelTimer(request.timer);
+    request.channel = 0;
+    request.done(absl::UnavailableError(status.message()), 0);
+  }
+  auto channels = std::exchange(channels_, {});
+  if (on_lost_) std::exchange(on_lost_, nullptr)(status);
+  for (const auto& [id, weak] : channels) {
+    if (auto channel = weak.lock()) channel->Break(status);
+  }
+}
+
+void OutgoingLink::EndTransfers(int64_t fenced_at_ns) {
+  if (std::exchange(ended_, true)) return;
+  initiator_->Close(reason_, fenced_at_ns);
+}
+
+void OutgoingLink::Close(const absl::Status& reason) {
+  if (lost_) return;
+  PeerMessage goodbye;
+  goodbye.mutable_goodbye()->set_reason(std::string(reason.message()));
+  connection_->Send(goodbye);
+  connection_->CloseFlushed();
+  Lose(reason);
+  EndTransfers(LeaseEnd());
+}
+
+void OutgoingLink::SendToPeer(std::string payload) {
+  PeerMessage message;
+  message.mutable_transport_control()->set_transport(transport_);
+  message.mutable_transport_control()->set_payload(std::move(payload));
+  connection_->Send(message);
+}
+
+LinkDescription OutgoingLink::Describe() const {
+  LinkDescription description;
+  description.peer_node = absl::BytesToHexString(peer_node_);
+  description.peer_address = peer_.ToString();
+  description.transport = transport_;
+  description.state = lost_ ? "down" : "up";
+  description.initiator = true;
+  description.channels = channels_.size();
+  description.since_ns = started_ns_;
+  description.last_heard_ns = last_heard_ns_;
+  description.lanes = initiator_->Lanes();
+  if (lost_) description.detail = std::string(reason_.message());
+  return description;
+}
+
+}  // namespace hixld
