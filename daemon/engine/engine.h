@@ -31,6 +31,8 @@
 
 namespace hixld {
 
+class TransferMetrics;
+
 struct EngineLimits {
   uint64_t max_engines_per_session = 64;
   uint64_t max_regions_per_session = 262'144;
@@ -57,6 +59,7 @@ struct EngineContext {
   uint32_t workers = 1;
   EngineDirectory* directory = nullptr;
   TransferLog* log = nullptr;
+  TransferMetrics* metrics = nullptr;  // may be null
   std::atomic<uint64_t> next_id{1};  // channels and transfers
 };
 
@@ -93,10 +96,19 @@ struct EngineDescription {
 
 struct TransferArgs {
   std::string remote_engine;
+  // Instead of remote_engine: the id that Connect gave; 0 = none.
+  uint64_t channel_id = 0;
   CopyDirection direction = CopyDirection::kRead;
   BatchView batch;  // valid during the call only
-  int64_t timeout_ms = 0;
+  int64_t timeout_ns = 0;
   uint64_t user_data = 0;
+};
+
+// How a transfer that was waited for has ended.
+struct TransferEnd {
+  absl::Status status;
+  uint64_t bytes = 0;
+  uint64_t id = 0;  // 0: it was refused
 };
 
 struct TransferReport {
@@ -134,11 +146,11 @@ class Engine : public std::enable_shared_from_this<Engine> {
   void Disconnect(absl::string_view remote_engine, int64_t timeout_ms,
                   absl::AnyInvocable<void(absl::Status)> done);
 
-  // Answered with the bytes moved when the transfer has ended.
-  using SyncDone = absl::AnyInvocable<void(absl::StatusOr<uint64_t>)>;
-  // Returns a function that cancels the transfer, for a caller that goes away.
+  using SyncDone = absl::AnyInvocable<void(TransferEnd)>;
+  // Answered when the transfer has ended. timeout_ns 0 = no deadline. Returns a function that
+  // cancels the transfer, for a caller that goes away.
   absl::AnyInvocable<void()> TransferSync(TransferArgs args, SyncDone done);
-  // Answered with the transfer's id as soon as it is accepted.
+  // Answered with the transfer's id as soon as it is accepted. timeout_ns 0 = no deadline.
   void TransferAsync(TransferArgs args, absl::AnyInvocable<void(absl::StatusOr<uint64_t>)> done);
 
   // By id: unknown or already reported ids come back FAILED with PARAM_INVALID.
@@ -194,6 +206,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
 
   // engine_transfers.cc
   void Begin(const PendingRef& pending, const TransferArgs& args);
+  ChannelRef FindChannel(const Pending& pending) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Run(const PendingRef& pending, const BatchView& batch);
   // Once the channel is open again, and once the target's regions have been fetched again.
   void RunConnected(const PendingRef& pending, const BatchView& batch);
@@ -208,6 +221,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   // Puts the transfer on both engines' books, or says why not.
   absl::Status Admit(const TransferRef& transfer, const ChannelRef& channel);
   void Ended(const TransferRef& transfer, absl::Status status);
+  void Measure(const Transfer& transfer, TransferState state) const;
   void DropAfterFailure(uint64_t channel_key, const absl::Status& status);
   TransferReport ReportOf(const Transfer& transfer) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   TransferDescription DescribeTransfer(const Transfer& transfer) const;
@@ -226,6 +240,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   std::shared_mutex planning_;
 
   mutable Mutex mutex_;  // guards what follows; no callback runs under it
+  // By the canonical id of the remote engine.
   std::unordered_map<std::string, ChannelRef> channels_ ABSL_GUARDED_BY(mutex_);
   // Running ones, and ended asynchronous ones that have not been reported. Ids grow.
   std::map<uint64_t, TransferRef> transfers_ ABSL_GUARDED_BY(mutex_);

@@ -213,7 +213,7 @@ void Engine::ChannelOpened(const ChannelRef& channel, std::shared_ptr<Engine> lo
   // Everybody was told that it took too long, so it must not exist.
   if (!wanted) {
     DropChannel(channel, NoChannel(identity_.id, channel->remote_engine),
-                std::make_shared<Gate>([] {}));
+                std::make_shared<Gate>());
   }
 }
 
@@ -230,7 +230,7 @@ void Engine::ChannelBroken(const ChannelRef& channel, const absl::Status& reason
   }
   for (const auto& transfer : running) transfer->Cancel(reason);
   // With AutoConnect a dead peer's channel goes by itself (contract 1.7).
-  if (options_.auto_connect) DropChannel(channel, reason, std::make_shared<Gate>([] {}));
+  if (options_.auto_connect) DropChannel(channel, reason, std::make_shared<Gate>());
 }
 
 void Engine::DropTransfers(uint64_t channel_key, const absl::Status& reason, const GateRef& gate) {

@@ -136,6 +136,8 @@ absl::Status Engine::Inbound::Resolve(uint64_t address, uint64_t length,
     parts->push_back({.memory = {.access = region->access.get(),
                                  .offset = region->access_offset + (address - region->address)},
                       .length = length,
+                      .before = address - region->address,
+                      .after = region->end() - (address + length),
                       .pin = std::move(snapshot)});
     return absl::OkStatus();
   }

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/engine/engine.h"
+#include "daemon/telemetry/transfer_metrics.h"
 #include "proto/base/clock.h"
 #include "proto/base/status.h"
 
@@ -18,7 +19,8 @@ constexpr int64_t kAsyncConnectNanos = 3 * kNanosPerSecond;
 
 // A transfer that has not been accepted yet.
 struct Engine::Pending {
-  std::string remote_engine;  // as given
+  std::string remote_engine;  // as given; empty when the channel was named by its id
+  uint64_t channel_id = 0;
   std::string name;           // canonical; empty when malformed
   Endpoint endpoint;
   CopyDirection direction = CopyDirection::kRead;
@@ -40,7 +42,7 @@ struct Engine::Pending {
   bool synchronous() const { return static_cast<bool>(sync_done); }
   void Refuse(const absl::Status& status) {
     if (sync_done) {
-      std::exchange(sync_done, nullptr)(status);
+      std::exchange(sync_done, nullptr)(TransferEnd{.status = status});
     } else {
       std::exchange(async_done, nullptr)(status);
     }
@@ -68,13 +70,7 @@ struct Engine::Pending {
 absl::AnyInvocable<void()> Engine::TransferSync(TransferArgs args, SyncDone done) {
   auto pending = std::make_shared<Pending>();
   pending->sync_done = std::move(done);
-  if (open() && args.timeout_ms <= 0) {
-    pending->Refuse(
-        ParamInvalid(absl::StrCat("timeout_ms is ", args.timeout_ms, "; allowed: 1..2147483647"),
-                     {.object = "timeout_ms", .allowed = "1..2147483647"}));
-  } else {
-    Begin(pending, args);
-  }
+  Begin(pending, args);
   return [pending] { pending->Abandon(); };
 }
 
@@ -82,11 +78,6 @@ void Engine::TransferAsync(TransferArgs args,
                            absl::AnyInvocable<void(absl::StatusOr<uint64_t>)> done) {
   auto pending = std::make_shared<Pending>();
   pending->async_done = std::move(done);
-  if (open() && args.timeout_ms < 0) {
-    return pending->Refuse(
-        ParamInvalid(absl::StrCat("timeout_ms is ", args.timeout_ms, "; allowed: 0..2147483647"),
-                     {.object = "timeout_ms", .allowed = "0..2147483647"}));
-  }
   Begin(pending, args);
 }
 
@@ -95,10 +86,12 @@ void Engine::Begin(const PendingRef& pending, const TransferArgs& args) {
   const absl::Status shape = CheckBatch(args.batch, context_->limits.max_descriptors_per_transfer);
   if (!shape.ok()) return pending->Refuse(shape);
   pending->remote_engine = args.remote_engine;
+  pending->channel_id = args.channel_id;
   pending->direction = args.direction;
   pending->user_data = args.user_data;
-  if (args.timeout_ms > 0) {
-    pending->deadline_ns = MonotonicNanos() + args.timeout_ms * kNanosPerMilli;
+  if (args.timeout_ns > 0) {
+    const int64_t now = MonotonicNanos();
+    pending->deadline_ns = args.timeout_ns < kNoDeadline - now ? now + args.timeout_ns : kNoDeadline;
   }
   const auto endpoint = ParseEndpoint(args.remote_engine);
   if (endpoint.ok()) {
@@ -108,6 +101,17 @@ void Engine::Begin(const PendingRef& pending, const TransferArgs& args) {
   Run(pending, args.batch);
 }
 
+Engine::ChannelRef Engine::FindChannel(const Pending& pending) {
+  if (pending.channel_id == 0) {
+    const auto found = channels_.find(pending.name);
+    return found == channels_.end() ? nullptr : found->second;
+  }
+  for (const auto& [name, channel] : channels_) {
+    if (channel->key == pending.channel_id) return channel;
+  }
+  return nullptr;
+}
+
 void Engine::Run(const PendingRef& pending, const BatchView& batch) {
   ChannelRef channel;
   std::shared_ptr<RemoteChannel> remote;
@@ -115,20 +119,23 @@ void Engine::Run(const PendingRef& pending, const BatchView& batch) {
   bool is_open = false;
   {
     MutexLock lock(&mutex_);
-    const auto found = channels_.find(pending->name);
-    if (found != channels_.end() && (found->second->established || options_.auto_connect)) {
-      channel = found->second;
+    channel = FindChannel(*pending);
+    if (channel != nullptr && !channel->established && !options_.auto_connect) channel = nullptr;
+    if (channel != nullptr) {
+      if (pending->remote_engine.empty()) pending->remote_engine = channel->remote_engine;
       is_open = IsOpen(*channel);
       remote = channel->remote;
       if (is_open) target = channel->local.lock();
     }
   }
   if (!open()) return pending->Refuse(ClosedError());
-  if (channel == nullptr && !options_.auto_connect) {
-    return pending->Refuse(
-        NotConnected(absl::StrCat("engine ", identity_.id, " is not connected to ",
-                                  pending->remote_engine),
-                     {.object = absl::StrCat("engine ", pending->remote_engine)}));
+  if (channel == nullptr && (!options_.auto_connect || pending->remote_engine.empty())) {
+    const std::string remote_name =
+        pending->remote_engine.empty() ? absl::StrCat("channel ", pending->channel_id)
+                                       : absl::StrCat("engine ", pending->remote_engine);
+    return pending->Refuse(NotConnected(
+        absl::StrCat("engine ", identity_.id, " is not connected to ", remote_name),
+        {.object = remote_name}));
   }
   if (batch.size() == 0) {
     return pending->Refuse(
@@ -211,6 +218,7 @@ void Engine::RunOn(const PendingRef& pending, const BatchView& batch, const Chan
       auto job = std::make_shared<TransferJob>();
       job->pieces = std::move(plan.pieces);
       job->pins = {local_regions, remote_regions};
+      transfer->pieces = job->pieces.size();
       transfer->target = target;
       transfer->target_regions = std::move(plan.remote_regions);
       transfer->descriptors = batch.size();
@@ -242,10 +250,10 @@ void Engine::Prepare(const TransferRef& transfer, std::shared_ptr<TransferJob> j
   transfer->channel_key = channel->key;
   transfer->synchronous = pending->synchronous();
   if (transfer->synchronous) {
-    transfer->on_end = [pending, bytes = transfer->bytes](const absl::Status& status) {
-      auto done = std::exchange(pending->sync_done, nullptr);
-      if (status.ok()) return done(bytes);
-      done(status);
+    transfer->on_end = [pending, id = transfer->id,
+                        bytes = transfer->bytes](const absl::Status& status) {
+      std::exchange(pending->sync_done, nullptr)(
+          TransferEnd{.status = status, .bytes = status.ok() ? bytes : 0, .id = id});
     };
   }
   if (remote != nullptr) {
@@ -273,7 +281,6 @@ absl::Status Engine::Admit(const TransferRef& transfer, const ChannelRef& channe
     transfer->target->touching_.emplace(transfer, std::vector<GateRef>());
   }
   absl::Status status;
-  const size_t pieces = transfer->Job()->pieces.size();
   {
     MutexLock lock(&mutex_);
     const auto found = channels_.find(channel->remote_engine);
@@ -308,7 +315,7 @@ absl::Status Engine::Admit(const TransferRef& transfer, const ChannelRef& channe
   }
   channel->transfers.fetch_add(1, std::memory_order_relaxed);
   channel->bytes.fetch_add(transfer->bytes, std::memory_order_relaxed);
-  context_->log->Started(transfer->descriptors, pieces);
+  context_->log->Started(transfer->descriptors, transfer->pieces);
   return status;
 }
 
@@ -344,9 +351,24 @@ void Engine::Ended(const TransferRef& transfer, absl::Status status) {
     if (options_.auto_connect) DropAfterFailure(transfer->channel_key, status);
   }
   context_->log->Ended(state, transfer->direction, transfer->bytes);
+  Measure(*transfer, state);
   // It may wait long to be asked for, and must not keep memory alive meanwhile.
   transfer->DropJob();
   if (transfer->on_end) std::exchange(transfer->on_end, nullptr)(status);
+}
+
+void Engine::Measure(const Transfer& transfer, TransferState state) const {
+  if (context_->metrics == nullptr) return;
+  context_->metrics->Count(
+      {.read = transfer.direction == CopyDirection::kRead,
+       .result = state == TransferState::kCompleted ? TransferResult::kCompleted
+                 : state == TransferState::kTimeout ? TransferResult::kTimeout
+                                                    : TransferResult::kFailed,
+       .transport = transfer.route->transport(),
+       .bytes = transfer.bytes,
+       .descriptors = transfer.descriptors,
+       .pieces = transfer.pieces,
+       .duration_ns = MonotonicNanos() - transfer.started_ns});
 }
 
 void Engine::DropAfterFailure(uint64_t channel_key, const absl::Status& status) {
@@ -361,7 +383,7 @@ void Engine::DropAfterFailure(uint64_t channel_key, const absl::Status& status) 
     }
     if (channel == nullptr) return;
     self->DropChannel(channel, Annotate(status, "an earlier transfer failed"),
-                      std::make_shared<Gate>([] {}));
+                      std::make_shared<Gate>());
   });
 }
 

@@ -25,8 +25,11 @@ class Engine;
 // Runs a function when its last holder lets go: "when all of these have ended".
 class Gate {
  public:
+  Gate() = default;  // for callers that need not know
   explicit Gate(absl::AnyInvocable<void()> open) : open_(std::move(open)) {}
-  ~Gate() { open_(); }
+  ~Gate() {
+    if (open_) open_();
+  }
   Gate(const Gate&) = delete;
   Gate& operator=(const Gate&) = delete;
 
@@ -52,6 +55,7 @@ class Transfer {
   uint64_t id = 0;
   CopyDirection direction = CopyDirection::kRead;
   uint64_t descriptors = 0;
+  uint64_t pieces = 0;
   uint64_t bytes = 0;
   uint64_t user_data = 0;
   int64_t started_ns = 0;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "daemon/link/accepted_peer.h"
 #include "daemon/link/dial_attempt.h"
@@ -15,6 +16,7 @@
 #include "daemon/link/outgoing_link.h"
 #include "daemon/telemetry/log.h"
 #include "proto/base/clock.h"
+#include "proto/base/mutex.h"
 #include "proto/base/status.h"
 
 namespace hixld {
@@ -63,7 +65,9 @@ absl::Status CheckWelcome(const Welcome& welcome) {
   const bool tcp = std::find(welcome.transports().begin(), welcome.transports().end(), "tcp") !=
                    welcome.transports().end();
   const auto sane = [](uint32_t ms) { return ms >= kMinKeepAliveMs && ms <= kMaxKeepAliveMs; };
-  if (welcome.lane_secret().size() == kLaneSecretBytes && tcp &&
+  const auto data = ParseEndpoint(welcome.data_endpoint());
+  const bool good_data = welcome.data_endpoint().empty() || (data.ok() && data->listens());
+  if (welcome.lane_secret().size() == kLaneSecretBytes && tcp && good_data &&
       sane(welcome.keepalive_interval_ms()) && sane(welcome.keepalive_timeout_ms())) {
     return absl::OkStatus();
   }
@@ -120,6 +124,8 @@ class LinkCore : public std::enable_shared_from_this<LinkCore> {
   void OnControlSocket(UniqueFd socket);
   void Admit(const std::string& node, const std::shared_ptr<ControlConnection>& connection);
   void WelcomePeer(const std::string& node, const std::shared_ptr<ControlConnection>& connection);
+  absl::StatusOr<std::unique_ptr<EngineListener>> ListenAt(const Endpoint& endpoint);
+  absl::Status ListenForData();
 
   Loop* const loop_;
   TcpTransport* const tcp_;
@@ -134,6 +140,10 @@ class LinkCore : public std::enable_shared_from_this<LinkCore> {
 
   std::map<std::string, std::shared_ptr<IncomingLink>> incoming_;  // by node
   std::set<std::shared_ptr<AcceptedPeer>> accepted_;
+  // Where lanes come in, when that is not where engines listen.
+  Mutex data_mutex_;
+  std::unique_ptr<EngineListener> data_listener_ ABSL_GUARDED_BY(data_mutex_);
+  std::string data_endpoint_ ABSL_GUARDED_BY(data_mutex_);
   uint64_t next_link_id_ = 1;
   bool stopping_ = false;
 };
@@ -314,6 +324,9 @@ void LinkCore::OnWelcome(const std::string& address, std::shared_ptr<ControlConn
   }
   const AttemptRef attempt = TakeAttempt(address);
   const Endpoint endpoint = attempt->dial->endpoint();
+  const Endpoint lanes_to = welcome.data_endpoint().empty()
+                                ? endpoint
+                                : ParseEndpoint(welcome.data_endpoint()).value();
   OutgoingLink::Options options;
   options.keep_alive = {.interval_ns = welcome.keepalive_interval_ms() * kNanosPerMilli,
                         .timeout_ns = welcome.keepalive_timeout_ms() * kNanosPerMilli};
@@ -323,7 +336,7 @@ void LinkCore::OnWelcome(const std::string& address, std::shared_ptr<ControlConn
   outgoing_[attempt->node] = link;
   const std::weak_ptr<LinkCore> weak = weak_from_this();
   const std::weak_ptr<OutgoingLink> weak_link = link;
-  link->Start(tcp_->Connect(endpoint,
+  link->Start(tcp_->Connect(lanes_to,
                             {.link_id = welcome.link_id(), .secret = welcome.lane_secret()},
                             link.get()),
               [weak, weak_link](const absl::Status&) {
@@ -490,6 +503,10 @@ void LinkCore::WelcomePeer(const std::string& node,
       static_cast<uint32_t>(options_.keep_alive.interval_ns / kNanosPerMilli));
   welcome->set_keepalive_timeout_ms(
       static_cast<uint32_t>(options_.keep_alive.timeout_ns / kNanosPerMilli));
+  {
+    MutexLock lock(&data_mutex_);
+    welcome->set_data_endpoint(data_endpoint_);
+  }
   connection->Send(message);
   LogInfo("peer link up", {{"peer", connection->peer().ToString()},
                            {"node", absl::BytesToHexString(node)},
@@ -498,6 +515,26 @@ void LinkCore::WelcomePeer(const std::string& node,
 }
 
 absl::StatusOr<std::unique_ptr<EngineListener>> LinkCore::Listen(const Endpoint& endpoint) {
+  HIXLD_RETURN_IF_ERROR(ListenForData());
+  return ListenAt(endpoint);
+}
+
+absl::Status LinkCore::ListenForData() {
+  if (options_.data_address.empty()) return absl::OkStatus();
+  MutexLock lock(&data_mutex_);
+  if (data_listener_ != nullptr) return absl::OkStatus();
+  const bool ipv6 = absl::StrContains(options_.data_address, ':');
+  const auto endpoint =
+      ParseEndpoint(ipv6 ? absl::StrCat("[", options_.data_address, "]") : options_.data_address);
+  if (!endpoint.ok()) return Annotate(endpoint.status(), "node.data_address");
+  auto listener = ListenAt(*endpoint);
+  if (!listener.ok()) return Annotate(listener.status(), "node.data_address");
+  data_listener_ = std::move(*listener);
+  data_endpoint_ = endpoint->WithPort(data_listener_->port()).ToString();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<EngineListener>> LinkCore::ListenAt(const Endpoint& endpoint) {
   HIXLD_RETURN_IF_ERROR(
       CheckNetworkAllowed(options_.identity, endpoint.loopback(),
                           absl::StrCat("listening at ", endpoint.ToString())));
@@ -526,6 +563,10 @@ std::vector<LinkDescription> LinkCore::List() const {
 void LinkCore::Shutdown(absl::AnyInvocable<void()> done) {
   stopping_ = true;
   greeter_->Stop();
+  {
+    MutexLock lock(&data_mutex_);
+    data_listener_.reset();
+  }
   const auto accepted = std::exchange(accepted_, {});
   for (const auto& peer : accepted) peer->Cancel();
   const auto attempts = attempts_;

@@ -18,6 +18,9 @@ struct LinkOptions {
   PeerIdentity identity;
   KeepAlive keep_alive;
   uint64_t max_links = 512;  // each way
+  // An IP address on which peers' data lanes come in, and which they are told; empty: each
+  // engine's own.
+  std::string data_address;
   // How long a peer may take for its part of a handshake, or to say anything at all.
   int64_t handshake_timeout_ns = 5 * kNanosPerSecond;
   // A link without channels is closed after this long.

@@ -10,6 +10,7 @@
 #include "daemon/engine/engine_registry.h"
 #include "daemon/rpc/call.h"
 #include "daemon/session/session.h"
+#include "proto/base/clock.h"
 #include "proto/base/status.h"
 #include "proto/hixl/v1/engine.grpc.pb.h"
 
@@ -93,7 +94,12 @@ absl::Span<const uint64_t> SpanOf(const google::protobuf::RepeatedField<uint64_t
 
 // The arguments that Transfer and SubmitTransfer share.
 template <typename Request>
-absl::StatusOr<TransferArgs> ToArgs(const Request& request) {
+absl::StatusOr<TransferArgs> ToArgs(const Request& request, int32_t min_timeout_ms) {
+  // First of all, as the contract orders it (1.3).
+  if (request.timeout_ms() < min_timeout_ms) {
+    return BadField("timeout_ms", absl::StrCat(request.timeout_ms()),
+                    absl::StrCat(min_timeout_ms, "..2147483647"));
+  }
   HIXLD_RETURN_IF_ERROR(CheckEngineId("remote_engine", request.remote_engine()));
   TransferArgs args;
   HIXLD_ASSIGN_OR_RETURN(args.direction, ToDirection(request.op()));
@@ -101,7 +107,7 @@ absl::StatusOr<TransferArgs> ToArgs(const Request& request) {
   args.batch = {.local = SpanOf(request.batch().local_addresses()),
                 .remote = SpanOf(request.batch().remote_addresses()),
                 .lengths = SpanOf(request.batch().lengths())};
-  args.timeout_ms = request.timeout_ms();
+  args.timeout_ns = request.timeout_ms() * kNanosPerMilli;
   return args;
 }
 
@@ -249,15 +255,14 @@ class EngineService final : public v1::EngineService::CallbackService {
   Reactor* Transfer(Context* context, const v1::TransferRequest* request,
                     v1::TransferResponse* response) override {
     return WithEngine(context, request->engine_handle(), [&](auto engine, CallReactor* call) {
-      auto args = ToArgs(*request);
+      auto args = ToArgs(*request, 1);
       if (!args.ok()) return call->Reply(args.status());
       const std::shared_ptr<CancelHook> hook = call->cancel_hook();
       hook->Set(engine->TransferSync(
-          std::move(*args), [call, response](absl::StatusOr<uint64_t> bytes) {
-            if (!bytes.ok()) return call->Reply(bytes.status());
-            response->set_state(v1::TRANSFER_STATE_COMPLETED);
-            response->set_bytes(*bytes);
-            call->Reply(absl::OkStatus());
+          std::move(*args), [call, response](const TransferEnd& end) {
+            if (end.status.ok()) response->set_state(v1::TRANSFER_STATE_COMPLETED);
+            response->set_bytes(end.bytes);
+            call->Reply(end.status);
           }));
     });
   }
@@ -265,7 +270,7 @@ class EngineService final : public v1::EngineService::CallbackService {
   Reactor* SubmitTransfer(Context* context, const v1::SubmitTransferRequest* request,
                           v1::SubmitTransferResponse* response) override {
     return WithEngine(context, request->engine_handle(), [&](auto engine, CallReactor* call) {
-      auto args = ToArgs(*request);
+      auto args = ToArgs(*request, 0);
       if (!args.ok()) return call->Reply(args.status());
       args->user_data = request->user_data();
       engine->TransferAsync(std::move(*args), [call, response](absl::StatusOr<uint64_t> id) {

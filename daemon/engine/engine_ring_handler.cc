@@ -1,0 +1,22 @@
+#include "daemon/engine/engine_ring_handler.h"
+
+#include <utility>
+
+namespace hixld {
+
+void EngineRingHandler::Run(uint64_t session_id, ring::Consumer::Batch batch, Done done) {
+  const auto engine = engines_->Find(session_id, batch.engine);
+  if (!engine.ok()) return done({.status = engine.status()});
+  TransferArgs args;
+  args.channel_id = batch.channel;
+  args.direction =
+      batch.op == ring::Op::kRead ? CopyDirection::kRead : CopyDirection::kWrite;
+  args.batch = {.local = batch.local, .remote = batch.remote, .lengths = batch.lengths};
+  args.timeout_ns = static_cast<int64_t>(
+      std::min<uint64_t>(batch.timeout_ns, static_cast<uint64_t>(kNoDeadline)));
+  (*engine)->TransferSync(std::move(args), [done = std::move(done)](TransferEnd end) mutable {
+    done({.status = std::move(end.status), .bytes = end.bytes, .transfer_id = end.id});
+  });
+}
+
+}  // namespace hixld
