@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "proto/base/status.h"
+#include "proto/base/rpc_status.h"
 
 namespace hixld {
 
@@ -10,7 +10,7 @@ grpc::Status ToGrpcStatus(const absl::Status& status) {
   if (status.ok()) return grpc::Status::OK;
   // Both enumerations have the same canonical values.
   return grpc::Status(static_cast<grpc::StatusCode>(status.code()), std::string(status.message()),
-                      SerializeErrorDetail(status));
+                      SerializeRpcDetails(status));
 }
 
 }  // namespace hixld

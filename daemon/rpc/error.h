@@ -7,7 +7,7 @@
 
 namespace hixld {
 
-// Code and message as they are; the details carry a serialized hixl.v1.ErrorDetail.
+// Code and message as they are; the details carry hixl.v1.ErrorDetail as gRPC libraries expect it.
 grpc::Status ToGrpcStatus(const absl::Status& status);
 
 }  // namespace hixld
