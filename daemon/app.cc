@@ -1,6 +1,7 @@
 #include "daemon/app.h"
 
 #include <grp.h>
+#include <grpcpp/impl/codegen/service_type.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -192,9 +193,8 @@ absl::Status AppImpl::StartLoops() {
   const uint32_t workers = WorkerCount(config_);
   HIXLD_ASSIGN_OR_RETURN(control_, Loop::Start({.name = "hixld-control"}));
   HIXLD_ASSIGN_OR_RETURN(workers_, WorkerSet::Start(workers, SpinNanos(config_, workers)));
-  control_executor_ = std::make_unique<Executor>(
-      Executor::Options{.name = "hixld-ctl",
-                        .threads = static_cast<uint32_t>(config_.workers.control_threads)});
+  control_executor_ = std::make_unique<Executor>(Executor::Options{
+      .name = "hixld-ctl", .threads = static_cast<uint32_t>(config_.workers.control_threads)});
   copy_executor_ = std::make_unique<Executor>(
       Executor::Options{.name = "hixld-copy",
                         .threads = static_cast<uint32_t>(config_.workers.process_copy_threads)});
@@ -277,12 +277,11 @@ absl::Status AppImpl::MakeSessions() {
   options.group = group_;
   options.daemon_version = kVersion;
   options.incarnation = node_id_;
-  options.limits = {
-      .max_sessions = config_.limits.max_sessions,
-      .max_sessions_per_uid = config_.limits.max_sessions_per_uid,
-      .max_memory_handles_per_session = config_.limits.max_memory_handles_per_session,
-      .max_buffers_per_session = config_.limits.max_buffers_per_session,
-      .max_buffer_bytes_per_session = config_.limits.max_buffer_bytes_per_session};
+  options.limits = {.max_sessions = config_.limits.max_sessions,
+                    .max_sessions_per_uid = config_.limits.max_sessions_per_uid,
+                    .max_memory_handles_per_session = config_.limits.max_memory_handles_per_session,
+                    .max_buffers_per_session = config_.limits.max_buffers_per_session,
+                    .max_buffer_bytes_per_session = config_.limits.max_buffer_bytes_per_session};
   options.relay_slot_bytes = config_.pools.relay.slot_bytes;
   if (options_.private_daemon) {
     options.on_last_session_gone = [this] { WatchUse(options_.last_client_grace_ns); };
@@ -294,7 +293,6 @@ absl::Status AppImpl::MakeSessions() {
   resources.host_pool = host_pool_;
   resources.relay_pool = relay_pool_;
   resources.devices = devices_.get();
-  resources.rings = rings_.get();
   HIXLD_ASSIGN_OR_RETURN(sessions_, SessionServer::Create(std::move(options), resources));
   sessions_->AddObserver(engines_.get());
   return absl::OkStatus();
@@ -320,10 +318,10 @@ absl::Status AppImpl::StartRpc() {
   };
   sources.huge_page_fallbacks = [this] { return host_pool_->stats().huge_page_fallbacks; };
   std::vector<std::unique_ptr<grpc::Service>> services;
-  services.push_back(MakeEngineService(
-      sessions_.get(), engines_.get(),
-      {.max_regions_per_call = config_.limits.max_regions_per_call,
-       .max_regions_per_session = config_.limits.max_regions_per_session}));
+  services.push_back(
+      MakeEngineService(sessions_.get(), engines_.get(),
+                        {.max_regions_per_call = config_.limits.max_regions_per_call,
+                         .max_regions_per_session = config_.limits.max_regions_per_session}));
   services.push_back(MakeAdminService(std::move(sources)));
   HIXLD_ASSIGN_OR_RETURN(
       rpc_, RpcServer::Start({.path = options_.socket_path,
@@ -381,8 +379,7 @@ void AppImpl::StartWatchdog() {
       next.Post([self = shared_from_this(), index] {
         if (index < self->workers->size()) return self->Visit(index + 1);
         NotifyAlive();
-        self->control->AddTimer(MonotonicNanos() + self->interval_ns,
-                                [self] { self->Visit(0); });
+        self->control->AddTimer(MonotonicNanos() + self->interval_ns, [self] { self->Visit(0); });
       });
     }
   };

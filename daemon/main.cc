@@ -185,8 +185,9 @@ int Serve(const Flags& flags, const Config& config) {
 int Main(int argc, char** argv) {
   PrepareProcess();
   Flags flags;
-  CLI::App cli("hixld: owns this node's device contexts, registered memory and links, and moves "
-               "tensors for the processes that connect to it.");
+  CLI::App cli(
+      "hixld: owns this node's device contexts, registered memory and links, and moves "
+      "tensors for the processes that connect to it.");
   cli.set_version_flag("--version", kVersion);
   AddFlags(&cli, &flags);
   try {

@@ -94,8 +94,7 @@ void AddSplit(const std::vector<RegionPart>& local, const std::vector<RegionPart
   uint64_t local_done = 0;
   uint64_t remote_done = 0;
   while (l < local.size() && r < remote.size()) {
-    const uint64_t length =
-        std::min(local[l].length - local_done, remote[r].length - remote_done);
+    const uint64_t length = std::min(local[l].length - local_done, remote[r].length - remote_done);
     builder->Add(local[l].region.get(), local[l].offset + local_done, remote[r].region.get(),
                  remote_address, length);
     remote_address += length;
@@ -115,11 +114,10 @@ OwnedBatch::OwnedBatch(const BatchView& view)
 
 absl::Status CheckBatch(const BatchView& batch, uint64_t max_descriptors) {
   if (batch.local.size() != batch.lengths.size() || batch.remote.size() != batch.lengths.size()) {
-    return ParamInvalid(
-        absl::StrCat("batch has ", batch.local.size(), " local addresses, ", batch.remote.size(),
-                     " remote addresses and ", batch.lengths.size(),
-                     " lengths; allowed: as many of each"),
-        {.object = "batch", .allowed = "three arrays of one length"});
+    return ParamInvalid(absl::StrCat("batch has ", batch.local.size(), " local addresses, ",
+                                     batch.remote.size(), " remote addresses and ",
+                                     batch.lengths.size(), " lengths; allowed: as many of each"),
+                        {.object = "batch", .allowed = "three arrays of one length"});
   }
   if (batch.size() > max_descriptors) {
     return ResourceExhausted(

@@ -37,13 +37,11 @@ void Engine::Close(absl::string_view reason, absl::AnyInvocable<void()> closed) 
     std::unique_lock<std::shared_mutex> planning(planning_);
     regions_.Clear();
   }
-  auto gate = std::make_shared<Gate>([self = shared_from_this(), reason = std::string(reason)] {
-    self->FinishClose(reason);
-  });
+  auto gate = std::make_shared<Gate>(
+      [self = shared_from_this(), reason = std::string(reason)] { self->FinishClose(reason); });
   if (listener_ != nullptr) listener_->Close([gate] {});
-  const absl::Status why =
-      Failed(absl::StrCat("engine ", identity_.id, " was closed: ", reason),
-             {.object = absl::StrCat("engine ", identity_.id)});
+  const absl::Status why = Failed(absl::StrCat("engine ", identity_.id, " was closed: ", reason),
+                                  {.object = absl::StrCat("engine ", identity_.id)});
   std::vector<TransferRef> running;
   std::vector<std::shared_ptr<ConnectWaiter>> waiters;
   {

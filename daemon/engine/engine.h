@@ -60,7 +60,7 @@ struct EngineContext {
   EngineDirectory* directory = nullptr;
   TransferLog* log = nullptr;
   TransferMetrics* metrics = nullptr;  // may be null
-  std::atomic<uint64_t> next_id{1};  // channels and transfers
+  std::atomic<uint64_t> next_id{1};    // channels and transfers
 };
 
 struct EngineIdentity {

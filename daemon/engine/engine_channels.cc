@@ -92,16 +92,18 @@ void Engine::WaitForChannel(const Endpoint& endpoint, std::shared_ptr<ConnectWai
   {
     MutexLock lock(&mutex_);
     auto& slot = channels_[name];
-    if (slot == nullptr && (closing_ || channels_.size() > context_->limits.max_channels_per_engine)) {
+    if (slot == nullptr &&
+        (closing_ || channels_.size() > context_->limits.max_channels_per_engine)) {
       channels_.erase(name);
-      answer = closing_ ? ClosedError()
-                        : ResourceExhausted(
-                              absl::StrCat("engine ", identity_.id, " has ", channels_.size(),
-                                           " channels (limits.max_channels_per_engine)"),
-                              {.object = absl::StrCat("engine ", identity_.id),
-                               .limit = absl::StrCat(context_->limits.max_channels_per_engine,
-                                                     " channels"),
-                               .option = "limits.max_channels_per_engine"});
+      answer =
+          closing_
+              ? ClosedError()
+              : ResourceExhausted(
+                    absl::StrCat("engine ", identity_.id, " has ", channels_.size(),
+                                 " channels (limits.max_channels_per_engine)"),
+                    {.object = absl::StrCat("engine ", identity_.id),
+                     .limit = absl::StrCat(context_->limits.max_channels_per_engine, " channels"),
+                     .option = "limits.max_channels_per_engine"});
     } else if (slot == nullptr) {
       slot = std::make_shared<Channel>();
       slot->key = context_->next_id.fetch_add(1, std::memory_order_relaxed);
@@ -120,9 +122,9 @@ void Engine::WaitForChannel(const Endpoint& endpoint, std::shared_ptr<ConnectWai
       channel = slot;
       start = true;
     } else if (waiter->connect_call) {
-      answer = AlreadyConnected(
-          absl::StrCat("engine ", identity_.id, " is already connected to ", name),
-          {.object = absl::StrCat("engine ", name)});
+      answer =
+          AlreadyConnected(absl::StrCat("engine ", identity_.id, " is already connected to ", name),
+                           {.object = absl::StrCat("engine ", name)});
     }
   }
   if (start) return OpenChannel(channel, waiter->deadline_ns);
@@ -141,8 +143,8 @@ void Engine::OpenChannel(const ChannelRef& channel, int64_t deadline_ns) {
   request.initiator_engine = identity_.id;
   request.target_engine = channel->remote_engine;
   request.deadline_ns = deadline_ns;
-  request.on_broken = [weak, weak_channel = std::weak_ptr<Channel>(channel)](
-                          const absl::Status& reason) {
+  request.on_broken = [weak,
+                       weak_channel = std::weak_ptr<Channel>(channel)](const absl::Status& reason) {
     const auto self = weak.lock();
     const auto broken = weak_channel.lock();
     if (self != nullptr && broken != nullptr) self->ChannelBroken(broken, reason);
@@ -212,8 +214,7 @@ void Engine::ChannelOpened(const ChannelRef& channel, std::shared_ptr<Engine> lo
   }
   // Everybody was told that it took too long, so it must not exist.
   if (!wanted) {
-    DropChannel(channel, NoChannel(identity_.id, channel->remote_engine),
-                std::make_shared<Gate>());
+    DropChannel(channel, NoChannel(identity_.id, channel->remote_engine), std::make_shared<Gate>());
   }
 }
 
@@ -292,10 +293,9 @@ void Engine::Disconnect(absl::string_view remote_engine, int64_t timeout_ms,
   // writes into its own memory only.
   auto waiter = std::make_shared<ConnectWaiter>();
   waiter->done = std::move(done);
-  const absl::Status reason =
-      Failed(absl::StrCat("engine ", identity_.id, " disconnected from ", channel->remote_engine,
-                          " during the transfer"),
-             {.object = absl::StrCat("engine ", channel->remote_engine)});
+  const absl::Status reason = Failed(absl::StrCat("engine ", identity_.id, " disconnected from ",
+                                                  channel->remote_engine, " during the transfer"),
+                                     {.object = absl::StrCat("engine ", channel->remote_engine)});
   auto gate = std::make_shared<Gate>(
       [waiter, dead, none] { waiter->Answer(dead ? none : absl::OkStatus()); });
   if (!DropChannel(channel, reason, gate)) {

@@ -53,8 +53,8 @@ void Engine::Deregister(std::vector<uint64_t> region_ids,
     }
     unknown = static_cast<uint32_t>(regions_.Remove(region_ids));
   }
-  auto gate = std::make_shared<Gate>(
-      [done = std::move(done), unknown]() mutable { done(unknown); });
+  auto gate =
+      std::make_shared<Gate>([done = std::move(done), unknown]() mutable { done(unknown); });
   {
     // Without channels only transfers that a Disconnect is still fencing can run.
     MutexLock lock(&mutex_);

@@ -48,9 +48,8 @@ void EngineRegistry::Create(
     }
     if (holder != nullptr) {
       // It is closing, as after its client's death: the id is free in a moment.
-      holder->Close("closing", [this, session, args = std::move(args),
-                                options = std::move(options), endpoint,
-                                done = std::move(done)]() mutable {
+      holder->Close("closing", [this, session, args = std::move(args), options = std::move(options),
+                                endpoint, done = std::move(done)]() mutable {
         context_->control->Post([this, session, args = std::move(args),
                                  options = std::move(options), endpoint,
                                  done = std::move(done)]() mutable {
@@ -100,12 +99,12 @@ absl::Status EngineRegistry::Insert(const std::shared_ptr<Engine>& engine,
     if (other->identity().session_id == identity.session_id) ++count;
   }
   if (count >= limit) {
-    return ResourceExhausted(absl::StrCat("session ", identity.session_id, " has ", count,
-                                          " engines; limit ", limit,
-                                          " (limits.max_engines_per_session)"),
-                             {.object = absl::StrCat("session ", identity.session_id),
-                              .limit = absl::StrCat(limit, " engines"),
-                              .option = "limits.max_engines_per_session"});
+    return ResourceExhausted(
+        absl::StrCat("session ", identity.session_id, " has ", count, " engines; limit ", limit,
+                     " (limits.max_engines_per_session)"),
+        {.object = absl::StrCat("session ", identity.session_id),
+         .limit = absl::StrCat(limit, " engines"),
+         .option = "limits.max_engines_per_session"});
   }
   if (!address.empty()) {
     const auto [at, inserted] = listening_.emplace(address, engine);

@@ -9,8 +9,7 @@ void EngineRingHandler::Run(uint64_t session_id, ring::Consumer::Batch batch, Do
   if (!engine.ok()) return done({.status = engine.status()});
   TransferArgs args;
   args.channel_id = batch.channel;
-  args.direction =
-      batch.op == ring::Op::kRead ? CopyDirection::kRead : CopyDirection::kWrite;
+  args.direction = batch.op == ring::Op::kRead ? CopyDirection::kRead : CopyDirection::kWrite;
   args.batch = {.local = batch.local, .remote = batch.remote, .lengths = batch.lengths};
   args.timeout_ns = static_cast<int64_t>(
       std::min<uint64_t>(batch.timeout_ns, static_cast<uint64_t>(kNoDeadline)));

@@ -21,7 +21,7 @@ constexpr int64_t kAsyncConnectNanos = 3 * kNanosPerSecond;
 struct Engine::Pending {
   std::string remote_engine;  // as given; empty when the channel was named by its id
   uint64_t channel_id = 0;
-  std::string name;           // canonical; empty when malformed
+  std::string name;  // canonical; empty when malformed
   Endpoint endpoint;
   CopyDirection direction = CopyDirection::kRead;
   int64_t deadline_ns = kNoDeadline;
@@ -91,7 +91,8 @@ void Engine::Begin(const PendingRef& pending, const TransferArgs& args) {
   pending->user_data = args.user_data;
   if (args.timeout_ns > 0) {
     const int64_t now = MonotonicNanos();
-    pending->deadline_ns = args.timeout_ns < kNoDeadline - now ? now + args.timeout_ns : kNoDeadline;
+    pending->deadline_ns =
+        args.timeout_ns < kNoDeadline - now ? now + args.timeout_ns : kNoDeadline;
   }
   const auto endpoint = ParseEndpoint(args.remote_engine);
   if (endpoint.ok()) {
@@ -130,17 +131,16 @@ void Engine::Run(const PendingRef& pending, const BatchView& batch) {
   }
   if (!open()) return pending->Refuse(ClosedError());
   if (channel == nullptr && (!options_.auto_connect || pending->remote_engine.empty())) {
-    const std::string remote_name =
-        pending->remote_engine.empty() ? absl::StrCat("channel ", pending->channel_id)
-                                       : absl::StrCat("engine ", pending->remote_engine);
-    return pending->Refuse(NotConnected(
-        absl::StrCat("engine ", identity_.id, " is not connected to ", remote_name),
-        {.object = remote_name}));
+    const std::string remote_name = pending->remote_engine.empty()
+                                        ? absl::StrCat("channel ", pending->channel_id)
+                                        : absl::StrCat("engine ", pending->remote_engine);
+    return pending->Refuse(
+        NotConnected(absl::StrCat("engine ", identity_.id, " is not connected to ", remote_name),
+                     {.object = remote_name}));
   }
   if (batch.size() == 0) {
-    return pending->Refuse(
-        ParamInvalid("the batch has no descriptors",
-                     {.object = "batch", .allowed = "at least one descriptor"}));
+    return pending->Refuse(ParamInvalid("the batch has no descriptors",
+                                        {.object = "batch", .allowed = "at least one descriptor"}));
   }
   if (is_open && (remote != nullptr || target != nullptr)) {
     return RunOn(pending, batch, channel, remote, target);
@@ -287,9 +287,9 @@ absl::Status Engine::Admit(const TransferRef& transfer, const ChannelRef& channe
     if (closing_) {
       status = ClosedError();
     } else if (found == channels_.end() || found->second != channel) {
-      status = NotConnected(absl::StrCat("engine ", identity_.id, " is not connected to ",
-                                         channel->remote_engine),
-                            {.object = absl::StrCat("engine ", channel->remote_engine)});
+      status = NotConnected(
+          absl::StrCat("engine ", identity_.id, " is not connected to ", channel->remote_engine),
+          {.object = absl::StrCat("engine ", channel->remote_engine)});
     } else if (transfers_.size() >= context_->limits.max_transfers_per_engine) {
       status = ResourceExhausted(
           absl::StrCat("engine ", identity_.id, " has ", transfers_.size(),
@@ -359,16 +359,16 @@ void Engine::Ended(const TransferRef& transfer, absl::Status status) {
 
 void Engine::Measure(const Transfer& transfer, TransferState state) const {
   if (context_->metrics == nullptr) return;
-  context_->metrics->Count(
-      {.read = transfer.direction == CopyDirection::kRead,
-       .result = state == TransferState::kCompleted ? TransferResult::kCompleted
-                 : state == TransferState::kTimeout ? TransferResult::kTimeout
-                                                    : TransferResult::kFailed,
-       .transport = transfer.route->transport(),
-       .bytes = transfer.bytes,
-       .descriptors = transfer.descriptors,
-       .pieces = transfer.pieces,
-       .duration_ns = MonotonicNanos() - transfer.started_ns});
+  context_->metrics->Count({.read = transfer.direction == CopyDirection::kRead,
+                            .result = state == TransferState::kCompleted
+                                          ? TransferResult::kCompleted
+                                      : state == TransferState::kTimeout ? TransferResult::kTimeout
+                                                                         : TransferResult::kFailed,
+                            .transport = transfer.route->transport(),
+                            .bytes = transfer.bytes,
+                            .descriptors = transfer.descriptors,
+                            .pieces = transfer.pieces,
+                            .duration_ns = MonotonicNanos() - transfer.started_ns});
 }
 
 void Engine::DropAfterFailure(uint64_t channel_key, const absl::Status& status) {

@@ -26,21 +26,21 @@ void AcceptedPeer::Start(int64_t timeout_ns, Proven proven, absl::AnyInvocable<v
   timer_ = loop_->AddTimer(MonotonicNanos() + timeout_ns, [weak] {
     if (auto self = weak.lock()) self->Refuse(Timeout("the handshake took too long"));
   });
-  connection_->SetHandler({.on_message =
-                               [weak](const PeerMessage& message) {
-                                 if (auto self = weak.lock()) self->OnMessage(message);
-                               },
-                           .on_end =
-                               [weak](const absl::Status& status, ConnectionEnd end) {
-                                 auto self = weak.lock();
-                                 if (self == nullptr) return;
-                                 if (end != ConnectionEnd::kEof) {
-                                   LogInfo("peer connection refused",
-                                           {{"peer", self->connection_->peer().ToString()},
-                                            {"reason", status}});
-                                 }
-                                 self->End();
-                               }});
+  connection_->SetHandler(
+      {.on_message =
+           [weak](const PeerMessage& message) {
+             if (auto self = weak.lock()) self->OnMessage(message);
+           },
+       .on_end =
+           [weak](const absl::Status& status, ConnectionEnd end) {
+             auto self = weak.lock();
+             if (self == nullptr) return;
+             if (end != ConnectionEnd::kEof) {
+               LogInfo("peer connection refused",
+                       {{"peer", self->connection_->peer().ToString()}, {"reason", status}});
+             }
+             self->End();
+           }});
 }
 
 void AcceptedPeer::OnMessage(const PeerMessage& message) {

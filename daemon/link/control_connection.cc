@@ -79,10 +79,9 @@ void ControlConnection::Watch(uint32_t events) {
   if (watching_) {
     status = loop_->ModifyFd(socket_.get(), events);
   } else {
-    status = loop_->AddFd(socket_.get(), events,
-                          [weak = weak_from_this()](uint32_t happened) {
-                            if (auto self = weak.lock()) self->OnEvents(happened);
-                          });
+    status = loop_->AddFd(socket_.get(), events, [weak = weak_from_this()](uint32_t happened) {
+      if (auto self = weak.lock()) self->OnEvents(happened);
+    });
   }
   watching_ = status.ok();
   events_ = events;

@@ -21,9 +21,8 @@ DialAttempt::DialAttempt(Loop* loop, const PeerIdentity* self, const Endpoint& e
 DialAttempt::~DialAttempt() = default;
 
 void DialAttempt::Start() {
-  const absl::Status allowed =
-      CheckNetworkAllowed(*self_, endpoint_.loopback(),
-                          absl::StrCat("connecting to ", endpoint_.ToString()));
+  const absl::Status allowed = CheckNetworkAllowed(
+      *self_, endpoint_.loopback(), absl::StrCat("connecting to ", endpoint_.ToString()));
   if (!allowed.ok()) return Fail(allowed);
   dialer_ = Dialer::Start(loop_, endpoint_,
                           [weak = weak_from_this()](absl::StatusOr<UniqueFd> socket, bool refused) {
@@ -73,9 +72,9 @@ void DialAttempt::OnMessage(const PeerMessage& message) {
     default:
       break;
   }
-  Fail(ParamInvalid(absl::StrCat("whoever listens at ", endpoint_.ToString(),
-                                 " does not keep to the handshake"),
-                    {.object = absl::StrCat("address ", endpoint_.ToString())}));
+  Fail(ParamInvalid(
+      absl::StrCat("whoever listens at ", endpoint_.ToString(), " does not keep to the handshake"),
+      {.object = absl::StrCat("address ", endpoint_.ToString())}));
 }
 
 void DialAttempt::OnChallenge(const hixl::wire::v1::Challenge& challenge) {

@@ -23,8 +23,8 @@ std::shared_ptr<Dialer> Dialer::Start(Loop* loop, const Endpoint& endpoint, Done
 }
 
 void Dialer::Begin() {
-  socket_.reset(socket(endpoint_.ipv6 ? AF_INET6 : AF_INET,
-                       SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  socket_.reset(
+      socket(endpoint_.ipv6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket_.valid()) return Fail(errno);
   if (connect(socket_.get(), endpoint_.sockaddr_ptr(), endpoint_.address_len) != 0 &&
       errno != EINPROGRESS) {

@@ -44,10 +44,10 @@ absl::Status CheckVersion(uint32_t version) {
 absl::Status CheckSizes(absl::string_view message, const std::string& node,
                         const std::string& nonce) {
   if (node.size() == kNodeIdBytes && nonce.size() == kNonceBytes) return absl::OkStatus();
-  return ParamInvalid(absl::StrCat(message, " has a node id of ", node.size(), " and a nonce of ",
-                                   nonce.size(), " bytes; allowed: ", kNodeIdBytes, " and ",
-                                   kNonceBytes),
-                      {.object = std::string(message)});
+  return ParamInvalid(
+      absl::StrCat(message, " has a node id of ", node.size(), " and a nonce of ", nonce.size(),
+                   " bytes; allowed: ", kNodeIdBytes, " and ", kNonceBytes),
+      {.object = std::string(message)});
 }
 
 absl::Status OneKey(absl::string_view with, absl::string_view without) {
@@ -78,10 +78,11 @@ absl::Status CheckNetworkAllowed(const PeerIdentity& self, bool loopback, absl::
     return absl::OkStatus();
   }
   return Failed(
-      absl::StrCat(what, " is refused: it goes beyond loopback and peers could not be "
-                         "authenticated. Set security.cluster_key_file (HIXLD_CLUSTER_KEY_FILE "
-                         "for a private daemon), or security.allow_unauthenticated_network: true "
-                         "(HIXLD_ALLOW_UNAUTHENTICATED_NETWORK=1)"),
+      absl::StrCat(what,
+                   " is refused: it goes beyond loopback and peers could not be "
+                   "authenticated. Set security.cluster_key_file (HIXLD_CLUSTER_KEY_FILE "
+                   "for a private daemon), or security.allow_unauthenticated_network: true "
+                   "(HIXLD_ALLOW_UNAUTHENTICATED_NETWORK=1)"),
       {.object = std::string(what),
        .option = "security.cluster_key_file, security.allow_unauthenticated_network",
        .allowed = "loopback addresses"});
@@ -106,8 +107,8 @@ absl::StatusOr<hixl::wire::v1::Proof> InitiatorHandshake::OnChallenge(
   const std::string& key = self_->cluster_key;
   if (key.empty() && !challenge.mac().empty()) return OneKey("the peer daemon", "this one");
   if (!key.empty() && challenge.mac().empty()) return OneKey("this daemon", "the peer");
-  const std::string expected = Mac(key, "hixld target", nonce_, challenge.nonce(), self_->node_id,
-                                   challenge.node_id());
+  const std::string expected =
+      Mac(key, "hixld target", nonce_, challenge.nonce(), self_->node_id, challenge.node_id());
   if (!SameBytes(expected, challenge.mac())) return WrongKey("the peer daemon");
   peer_node_ = challenge.node_id();
   hixl::wire::v1::Proof proof;
@@ -133,14 +134,13 @@ absl::StatusOr<hixl::wire::v1::Challenge> TargetHandshake::OnHello(
   challenge.set_version(kPeerProtocolVersion);
   challenge.set_node_id(self_->node_id);
   challenge.set_nonce(nonce_);
-  challenge.set_mac(
-      Mac(key, "hixld target", peer_nonce_, nonce_, peer_node_, self_->node_id));
+  challenge.set_mac(Mac(key, "hixld target", peer_nonce_, nonce_, peer_node_, self_->node_id));
   return challenge;
 }
 
 absl::Status TargetHandshake::OnProof(const hixl::wire::v1::Proof& proof) const {
-  const std::string expected = Mac(self_->cluster_key, "hixld initiator", peer_nonce_, nonce_,
-                                   peer_node_, self_->node_id);
+  const std::string expected =
+      Mac(self_->cluster_key, "hixld initiator", peer_nonce_, nonce_, peer_node_, self_->node_id);
   if (!SameBytes(expected, proof.mac())) return WrongKey("the connecting daemon");
   return absl::OkStatus();
 }

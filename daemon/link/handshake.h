@@ -18,7 +18,7 @@ constexpr size_t kLaneSecretBytes = 32;
 
 // What this daemon is in every handshake.
 struct PeerIdentity {
-  std::string node_id;  // kNodeIdBytes random bytes per start
+  std::string node_id;      // kNodeIdBytes random bytes per start
   std::string cluster_key;  // empty: none
   bool allow_unauthenticated_network = false;
 };

@@ -55,21 +55,19 @@ IncomingLink::IncomingLink(Loop* loop, ChannelHost* host, std::string peer_node,
 
 IncomingLink::~IncomingLink() = default;
 
-void IncomingLink::Start(std::unique_ptr<TargetLink> target,
-                         absl::AnyInvocable<void()> on_closed) {
+void IncomingLink::Start(std::unique_ptr<TargetLink> target, absl::AnyInvocable<void()> on_closed) {
   target_ = std::move(target);
   transport_ = "tcp";
   on_closed_.push_back(std::move(on_closed));
   const std::weak_ptr<IncomingLink> weak = weak_from_this();
-  connection_->SetHandler(
-      {.on_message =
-           [weak](PeerMessage message) {
-             if (auto self = weak.lock()) self->OnMessage(std::move(message));
-           },
-       .on_end =
-           [weak](const absl::Status& status, ConnectionEnd) {
-             if (auto self = weak.lock()) self->Close(status, [] {});
-           }});
+  connection_->SetHandler({.on_message =
+                               [weak](PeerMessage message) {
+                                 if (auto self = weak.lock()) self->OnMessage(std::move(message));
+                               },
+                           .on_end =
+                               [weak](const absl::Status& status, ConnectionEnd) {
+                                 if (auto self = weak.lock()) self->Close(status, [] {});
+                               }});
   CheckLease();
 }
 
@@ -91,20 +89,20 @@ void IncomingLink::OnMessage(PeerMessage message) {
                        absl::StrCat("the peer said goodbye: ", message.goodbye().reason())),
                    [] {});
     default:
-      return Close(ParamInvalid(absl::StrCat("the peer sent message ",
-                                             static_cast<int>(message.body_case()),
-                                             ", which an initiator never sends"),
-                                {.object = "peer message"}),
-                   [] {});
+      return Close(
+          ParamInvalid(absl::StrCat("the peer sent message ", static_cast<int>(message.body_case()),
+                                    ", which an initiator never sends"),
+                       {.object = "peer message"}),
+          [] {});
   }
 }
 
 void IncomingLink::OnPing(const hixl::wire::v1::Ping& ping) {
   if (ping.sequence() != pings_ + 1) {
-    return Close(ParamInvalid(absl::StrCat("the peer sent ping ", ping.sequence(), " after ",
-                                           pings_),
-                              {.object = "ping"}),
-                 [] {});
+    return Close(
+        ParamInvalid(absl::StrCat("the peer sent ping ", ping.sequence(), " after ", pings_),
+                     {.object = "ping"}),
+        [] {});
   }
   pings_ = ping.sequence();
   // Ping n + 1 proves that pong n was heard; the lease counts from when that one was sent.
@@ -120,10 +118,10 @@ void IncomingLink::CheckLease() {
   if (closing_) return;
   const int64_t lease_end_ns = lease_end_ns_.load(std::memory_order_relaxed);
   if (MonotonicNanos() >= lease_end_ns) {
-    return Close(Failed(absl::StrCat("nothing was heard from node ",
-                                     absl::BytesToHexString(peer_node_), " for ",
-                                     keep_alive_.timeout_ns / kNanosPerMilli, " ms")),
-                 [] {});
+    return Close(
+        Failed(absl::StrCat("nothing was heard from node ", absl::BytesToHexString(peer_node_),
+                            " for ", keep_alive_.timeout_ns / kNanosPerMilli, " ms")),
+        [] {});
   }
   loop_->AddTimer(lease_end_ns, [weak = weak_from_this()] {
     if (auto self = weak.lock()) self->CheckLease();
@@ -133,9 +131,9 @@ void IncomingLink::CheckLease() {
 void IncomingLink::OnOpenChannel(uint64_t request_id, const hixl::wire::v1::OpenChannel& open) {
   if (channels_.size() >= kMaxChannels) {
     connection_->Send(ErrorMessage(
-        request_id, ResourceExhausted(absl::StrCat("the link has ", channels_.size(), " channels"),
-                                      {.object = "link",
-                                       .limit = absl::StrCat(kMaxChannels, " channels")})));
+        request_id,
+        ResourceExhausted(absl::StrCat("the link has ", channels_.size(), " channels"),
+                          {.object = "link", .limit = absl::StrCat(kMaxChannels, " channels")})));
     return;
   }
   const uint64_t id = next_channel_++;
@@ -237,9 +235,8 @@ void IncomingLink::Close(const absl::Status& reason, absl::AnyInvocable<void()> 
   connection_->StopReading();
   std::atomic_store_explicit(&published_, std::make_shared<const ChannelMap>(),
                              std::memory_order_release);
-  target_->Close(reason, [self = shared_from_this()] {
-    self->loop_->Post([self] { self->Closed(); });
-  });
+  target_->Close(reason,
+                 [self = shared_from_this()] { self->loop_->Post([self] { self->Closed(); }); });
 }
 
 void IncomingLink::Closed() {

@@ -81,7 +81,7 @@ class IncomingLink : public ControlPath,
   std::shared_ptr<const ChannelMap> published_;  // std::atomic_load and atomic_store
 
   uint64_t pings_ = 0;
-  int64_t pong_sent_ns_;   // of the last pong
+  int64_t pong_sent_ns_;  // of the last pong
   // Also read by the workers: a daemon that was frozen must not go on where it stopped.
   std::atomic<int64_t> lease_end_ns_;
   int64_t last_heard_ns_;

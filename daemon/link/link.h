@@ -31,8 +31,7 @@ class RemoteChannel {
   // The target engine's regions as last fetched; they have no access.
   virtual std::shared_ptr<const RegionSnapshot> Regions() const = 0;
   // Fetches them again. TIMEOUT when no answer comes before `deadline_ns` (CLOCK_MONOTONIC).
-  virtual void RefreshRegions(int64_t deadline_ns,
-                              absl::AnyInvocable<void(absl::Status)> done) = 0;
+  virtual void RefreshRegions(int64_t deadline_ns, absl::AnyInvocable<void(absl::Status)> done) = 0;
   // As TransferSink; sets the job's channel and keeps the link alive as long as the job.
   virtual void Submit(std::shared_ptr<TransferJob> job) = 0;
   virtual void Cancel(const std::shared_ptr<TransferJob>& job, absl::Status reason) = 0;

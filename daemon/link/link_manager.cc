@@ -117,8 +117,7 @@ class LinkCore : public std::enable_shared_from_this<LinkCore> {
   void RunInBackground(const std::string& address, const AttemptRef& attempt);
   void OnLost(const std::shared_ptr<OutgoingLink>& link);
   void ProbePeer(const Endpoint& endpoint, const std::string& node, OutgoingLink::ProbeDone done);
-  void ReconnectLater(std::weak_ptr<OutgoingLink> link, const Endpoint& endpoint,
-                      int64_t delay_ns);
+  void ReconnectLater(std::weak_ptr<OutgoingLink> link, const Endpoint& endpoint, int64_t delay_ns);
 
   // Links that other daemons make.
   void OnControlSocket(UniqueFd socket);
@@ -154,17 +153,15 @@ void LinkCore::OpenChannel(LinkManager::ChannelRequest request, LinkManager::Cha
   call->done = std::move(done);
   call->address = call->request->endpoint.ToString();
   if (stopping_) return Answer(call, Failed("the daemon is stopping"));
-  call->timer = loop_->AddTimer(
-      call->request->deadline_ns, [weak = weak_from_this(), call] {
-        auto self = weak.lock();
-        if (self == nullptr) return;
-        self->Answer(call, Timeout(absl::StrCat("engine ", call->request->target_engine,
-                                                " did not answer in time"),
-                                   {.object = absl::StrCat("engine ",
-                                                           call->request->target_engine),
-                                    .text_code = "HIXL_001002"}));
-        self->DropIfUnwanted(call->address);
-      });
+  call->timer = loop_->AddTimer(call->request->deadline_ns, [weak = weak_from_this(), call] {
+    auto self = weak.lock();
+    if (self == nullptr) return;
+    self->Answer(call, Timeout(absl::StrCat("engine ", call->request->target_engine,
+                                            " did not answer in time"),
+                               {.object = absl::StrCat("engine ", call->request->target_engine),
+                                .text_code = "HIXL_001002"}));
+    self->DropIfUnwanted(call->address);
+  });
   Try(call);
 }
 
@@ -183,25 +180,23 @@ std::shared_ptr<OutgoingLink> LinkCore::LinkTo(const std::string& node) const {
 void LinkCore::UseLink(const OpenCallRef& call, const std::shared_ptr<OutgoingLink>& link,
                        bool cached) {
   if (call->answered) return;
-  link->OpenChannel(
-      call->request,
-      [weak = weak_from_this(), call,
-       cached](absl::StatusOr<std::shared_ptr<RemoteChannel>> result) {
-        auto self = weak.lock();
-        if (self == nullptr) return;
-        if (result.ok() || ApiCodeOf(result.status()) == ApiCode::kTimeout) {
-          return self->Answer(call, std::move(result));
-        }
-        // The engine may have moved to another daemon, or the link is gone: who listens at the
-        // address now is asked once more.
-        const bool lost = result.status().code() == absl::StatusCode::kUnavailable;
-        if ((cached || lost) && !call->dialed) {
-          self->node_at_.erase(call->address);
-          return self->Dial(call);
-        }
-        if (lost) return self->Answer(call, Failed(result.status().message()));
-        self->Answer(call, std::move(result));
-      });
+  link->OpenChannel(call->request, [weak = weak_from_this(), call,
+                                    cached](absl::StatusOr<std::shared_ptr<RemoteChannel>> result) {
+    auto self = weak.lock();
+    if (self == nullptr) return;
+    if (result.ok() || ApiCodeOf(result.status()) == ApiCode::kTimeout) {
+      return self->Answer(call, std::move(result));
+    }
+    // The engine may have moved to another daemon, or the link is gone: who listens at the
+    // address now is asked once more.
+    const bool lost = result.status().code() == absl::StatusCode::kUnavailable;
+    if ((cached || lost) && !call->dialed) {
+      self->node_at_.erase(call->address);
+      return self->Dial(call);
+    }
+    if (lost) return self->Answer(call, Failed(result.status().message()));
+    self->Answer(call, std::move(result));
+  });
 }
 
 void LinkCore::Answer(const OpenCallRef& call,
@@ -239,23 +234,23 @@ AttemptRef LinkCore::AttemptAt(const std::string& address, const Endpoint& endpo
   const std::weak_ptr<LinkCore> weak = weak_from_this();
   attempt->dial = std::make_shared<DialAttempt>(
       loop_, &options_.identity, endpoint,
-      DialAttempt::Handler{
-          .on_peer =
-              [weak, address](const std::string& node) {
-                auto self = weak.lock();
-                return self != nullptr && self->OnPeer(address, node);
-              },
-          .on_welcome =
-              [weak, address](std::shared_ptr<ControlConnection> connection,
-                              const Welcome& welcome) {
-                if (auto self = weak.lock()) {
-                  self->OnWelcome(address, std::move(connection), welcome);
-                }
-              },
-          .on_failed =
-              [weak, address](const absl::Status& status, bool refused) {
-                if (auto self = weak.lock()) self->OnDialFailed(address, status, refused);
-              }});
+      DialAttempt::Handler{.on_peer =
+                               [weak, address](const std::string& node) {
+                                 auto self = weak.lock();
+                                 return self != nullptr && self->OnPeer(address, node);
+                               },
+                           .on_welcome =
+                               [weak, address](std::shared_ptr<ControlConnection> connection,
+                                               const Welcome& welcome) {
+                                 if (auto self = weak.lock()) {
+                                   self->OnWelcome(address, std::move(connection), welcome);
+                                 }
+                               },
+                           .on_failed =
+                               [weak, address](const absl::Status& status, bool refused) {
+                                 if (auto self = weak.lock())
+                                   self->OnDialFailed(address, status, refused);
+                               }});
   return attempt;
 }
 
@@ -278,7 +273,8 @@ bool LinkCore::OnPeer(const std::string& address, const std::string& node) {
   }
   if (node == options_.identity.node_id) {
     OnDialFailed(address,
-                 Failed(absl::StrCat("address ", address, " is this very daemon's, but no engine "
+                 Failed(absl::StrCat("address ", address,
+                                     " is this very daemon's, but no engine "
                                      "of it is called so"),
                         {.object = absl::StrCat("engine ", address)}),
                  false);
@@ -324,31 +320,30 @@ void LinkCore::OnWelcome(const std::string& address, std::shared_ptr<ControlConn
   }
   const AttemptRef attempt = TakeAttempt(address);
   const Endpoint endpoint = attempt->dial->endpoint();
-  const Endpoint lanes_to = welcome.data_endpoint().empty()
-                                ? endpoint
-                                : ParseEndpoint(welcome.data_endpoint()).value();
+  const Endpoint lanes_to =
+      welcome.data_endpoint().empty() ? endpoint : ParseEndpoint(welcome.data_endpoint()).value();
   OutgoingLink::Options options;
   options.keep_alive = {.interval_ns = welcome.keepalive_interval_ms() * kNanosPerMilli,
                         .timeout_ns = welcome.keepalive_timeout_ms() * kNanosPerMilli};
   options.idle_ns = options_.idle_ns;
-  auto link = std::make_shared<OutgoingLink>(loop_, attempt->node, endpoint,
-                                             std::move(connection), options);
+  auto link = std::make_shared<OutgoingLink>(loop_, attempt->node, endpoint, std::move(connection),
+                                             options);
   outgoing_[attempt->node] = link;
   const std::weak_ptr<LinkCore> weak = weak_from_this();
   const std::weak_ptr<OutgoingLink> weak_link = link;
-  link->Start(tcp_->Connect(lanes_to,
-                            {.link_id = welcome.link_id(), .secret = welcome.lane_secret()},
-                            link.get()),
-              [weak, weak_link](const absl::Status&) {
-                auto self = weak.lock();
-                auto lost = weak_link.lock();
-                if (self != nullptr && lost != nullptr) self->OnLost(lost);
-              },
-              [weak, endpoint, node = attempt->node](OutgoingLink::ProbeDone done) {
-                auto self = weak.lock();
-                if (self == nullptr) return done(OutgoingLink::ProbeResult::kUnknown);
-                self->ProbePeer(endpoint, node, std::move(done));
-              });
+  link->Start(
+      tcp_->Connect(lanes_to, {.link_id = welcome.link_id(), .secret = welcome.lane_secret()},
+                    link.get()),
+      [weak, weak_link](const absl::Status&) {
+        auto self = weak.lock();
+        auto lost = weak_link.lock();
+        if (self != nullptr && lost != nullptr) self->OnLost(lost);
+      },
+      [weak, endpoint, node = attempt->node](OutgoingLink::ProbeDone done) {
+        auto self = weak.lock();
+        if (self == nullptr) return done(OutgoingLink::ProbeResult::kUnknown);
+        self->ProbePeer(endpoint, node, std::move(done));
+      });
   // The target welcomes a node only after it has closed the link before.
   for (auto& probe : attempt->probes) {
     if (probe.done) std::exchange(probe.done, nullptr)(OutgoingLink::ProbeResult::kGone);
@@ -356,8 +351,7 @@ void LinkCore::OnWelcome(const std::string& address, std::shared_ptr<ControlConn
   for (const auto& call : attempt->calls) UseLink(call, link, /*cached=*/false);
 }
 
-void LinkCore::OnDialFailed(const std::string& address, const absl::Status& status,
-                            bool refused) {
+void LinkCore::OnDialFailed(const std::string& address, const absl::Status& status, bool refused) {
   const AttemptRef attempt = TakeAttempt(address);
   for (auto& probe : attempt->probes) {
     if (!probe.done) continue;
@@ -411,8 +405,7 @@ void LinkCore::OnLost(const std::shared_ptr<OutgoingLink>& link) {
 
 void LinkCore::ReconnectLater(std::weak_ptr<OutgoingLink> link, const Endpoint& endpoint,
                               int64_t delay_ns) {
-  loop_->AddTimer(MonotonicNanos() + delay_ns, [weak = weak_from_this(), link, endpoint,
-                                                delay_ns] {
+  loop_->AddTimer(MonotonicNanos() + delay_ns, [weak = weak_from_this(), link, endpoint, delay_ns] {
     auto self = weak.lock();
     auto lost = link.lock();
     // Channels of the lost link that still are held want it back.
@@ -424,8 +417,7 @@ void LinkCore::ReconnectLater(std::weak_ptr<OutgoingLink> link, const Endpoint& 
     const AttemptRef attempt = self->AttemptAt(address, endpoint);
     self->RunInBackground(address, attempt);
     if (fresh) attempt->dial->Start();
-    self->ReconnectLater(link, endpoint,
-                         std::min(delay_ns * 2, self->options_.reconnect_max_ns));
+    self->ReconnectLater(link, endpoint, std::min(delay_ns * 2, self->options_.reconnect_max_ns));
   });
 }
 
@@ -479,8 +471,7 @@ void LinkCore::Admit(const std::string& node,
 
 void LinkCore::WelcomePeer(const std::string& node,
                            const std::shared_ptr<ControlConnection>& connection) {
-  auto link =
-      std::make_shared<IncomingLink>(loop_, host_, node, connection, options_.keep_alive);
+  auto link = std::make_shared<IncomingLink>(loop_, host_, node, connection, options_.keep_alive);
   incoming_[node] = link;
   const LaneIdentity identity = {.link_id = next_link_id_++,
                                  .secret = RandomBytes(kLaneSecretBytes)};
@@ -535,9 +526,8 @@ absl::Status LinkCore::ListenForData() {
 }
 
 absl::StatusOr<std::unique_ptr<EngineListener>> LinkCore::ListenAt(const Endpoint& endpoint) {
-  HIXLD_RETURN_IF_ERROR(
-      CheckNetworkAllowed(options_.identity, endpoint.loopback(),
-                          absl::StrCat("listening at ", endpoint.ToString())));
+  HIXLD_RETURN_IF_ERROR(CheckNetworkAllowed(options_.identity, endpoint.loopback(),
+                                            absl::StrCat("listening at ", endpoint.ToString())));
   return TcpListener::Start(loop_, endpoint, [weak = weak_from_this()](UniqueFd socket) {
     auto self = weak.lock();
     if (self != nullptr && !self->stopping_) self->greeter_->Add(std::move(socket));
@@ -578,11 +568,12 @@ void LinkCore::Shutdown(absl::AnyInvocable<void()> done) {
   const auto outgoing = outgoing_;
   for (const auto& [node, link] : outgoing) link->Close(stopping);
   // Runs `done` when the last copy goes.
-  std::shared_ptr<void> all(nullptr, [loop = loop_, done = std::make_shared<
-                                          absl::AnyInvocable<void()>>(std::move(done))](void*) {
-    // Later: the links' own callbacks are still on the stack.
-    loop->Post([done] { (*done)(); });
-  });
+  std::shared_ptr<void> all(
+      nullptr,
+      [loop = loop_, done = std::make_shared<absl::AnyInvocable<void()>>(std::move(done))](void*) {
+        // Later: the links' own callbacks are still on the stack.
+        loop->Post([done] { (*done)(); });
+      });
   const auto incoming = incoming_;
   for (const auto& [node, link] : incoming) link->Close(stopping, [all] {});
 }
@@ -596,10 +587,10 @@ class TcpLinkManagerImpl final : public TcpLinkManager {
   }
 
   void OpenChannel(ChannelRequest request, ChannelDone done) override {
-    core_->loop()->Post([core = core_, request = std::move(request),
-                         done = std::move(done)]() mutable {
-      core->OpenChannel(std::move(request), std::move(done));
-    });
+    core_->loop()->Post(
+        [core = core_, request = std::move(request), done = std::move(done)]() mutable {
+          core->OpenChannel(std::move(request), std::move(done));
+        });
   }
 
   absl::StatusOr<std::unique_ptr<EngineListener>> Listen(const Endpoint& endpoint) override {
@@ -607,14 +598,12 @@ class TcpLinkManagerImpl final : public TcpLinkManager {
   }
 
   void List(absl::AnyInvocable<void(std::vector<LinkDescription>)> done) override {
-    core_->loop()->Post(
-        [core = core_, done = std::move(done)]() mutable { done(core->List()); });
+    core_->loop()->Post([core = core_, done = std::move(done)]() mutable { done(core->List()); });
   }
 
   void Shutdown(absl::AnyInvocable<void()> done) override {
-    core_->loop()->Post([core = core_, done = std::move(done)]() mutable {
-      core->Shutdown(std::move(done));
-    });
+    core_->loop()->Post(
+        [core = core_, done = std::move(done)]() mutable { core->Shutdown(std::move(done)); });
   }
 
  private:

@@ -63,9 +63,8 @@ void Greeter::OnReadable(int fd) {
 }
 
 UniqueFd Greeter::Remove(int fd) {
-  const auto found = std::find_if(silent_.begin(), silent_.end(), [fd](const Guest& guest) {
-    return guest.socket.get() == fd;
-  });
+  const auto found = std::find_if(silent_.begin(), silent_.end(),
+                                  [fd](const Guest& guest) { return guest.socket.get() == fd; });
   if (found == silent_.end()) return {};
   loop_->RemoveFd(fd);
   UniqueFd socket = std::move(found->socket);
@@ -118,8 +117,7 @@ class TcpListener::Socket : public std::enable_shared_from_this<Socket> {
  private:
   void Accept() {
     for (int i = 0; i < kMaxAcceptsPerEvent && socket_.valid(); ++i) {
-      UniqueFd accepted(
-          accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+      UniqueFd accepted(accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
       if (accepted.valid()) {
         accepted_(std::move(accepted));
         continue;
@@ -148,13 +146,15 @@ class TcpListener::Socket : public std::enable_shared_from_this<Socket> {
 TcpListener::TcpListener(Loop* loop, std::shared_ptr<Socket> socket, uint16_t port)
     : loop_(loop), socket_(std::move(socket)), port_(port) {}
 
-TcpListener::~TcpListener() { Close([] {}); }
+TcpListener::~TcpListener() {
+  Close([] {});
+}
 
 absl::StatusOr<std::unique_ptr<EngineListener>> TcpListener::Start(
     Loop* loop, const Endpoint& endpoint, std::function<void(UniqueFd)> accepted) {
   const std::string name = endpoint.ToString();
-  UniqueFd fd(socket(endpoint.ipv6 ? AF_INET6 : AF_INET,
-                     SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  UniqueFd fd(
+      socket(endpoint.ipv6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd.valid()) return ErrnoError(errno, absl::StrCat("create a socket for ", name));
   const int on = 1;
   setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));

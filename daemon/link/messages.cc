@@ -57,10 +57,10 @@ absl::Status RegionListReader::Add(
   for (const auto& in : regions) {
     if (in.address() == 0 || in.length() == 0 || in.address() + in.length() < in.address() ||
         in.type() < 1 || in.type() > 2 || regions_.size() >= kMaxPeerRegions) {
-      return ParamInvalid(absl::StrCat("the peer lists the impossible region ",
-                                       DescribeRange(in.address(), in.length()), " of type ",
-                                       in.type()),
-                          {.object = "region list"});
+      return ParamInvalid(
+          absl::StrCat("the peer lists the impossible region ",
+                       DescribeRange(in.address(), in.length()), " of type ", in.type()),
+          {.object = "region list"});
     }
     auto region = std::make_shared<Region>();
     region->id = regions_.size() + 1;

@@ -30,8 +30,7 @@ absl::Status StatusOf(const hixl::wire::v1::Error& error);
 // Answers a request with a region list in as many messages as it takes; the first is a
 // ChannelOpened when `opened`.
 void SendRegions(uint64_t request_id, uint64_t channel_id, const RegionSnapshot& regions,
-                 bool opened,
-                 const std::function<void(const hixl::wire::v1::PeerMessage&)>& send);
+                 bool opened, const std::function<void(const hixl::wire::v1::PeerMessage&)>& send);
 
 // A peer's regions as a snapshot without access. PARAM_INVALID for ranges that cannot be.
 class RegionListReader {

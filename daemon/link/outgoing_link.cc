@@ -40,17 +40,17 @@ class OutgoingLink::RemoteChannelImpl : public RemoteChannel,
   }
 
   void RefreshRegions(int64_t deadline_ns, absl::AnyInvocable<void(absl::Status)> done) override {
-    link_->loop_->Dispatch([self = shared_from_this(), deadline_ns,
-                            done = std::move(done)]() mutable {
-      self->link_->Refresh(
-          self->id_, deadline_ns,
-          [self, done = std::move(done)](
-              absl::StatusOr<std::shared_ptr<const RegionSnapshot>> regions) mutable {
-            if (!regions.ok()) return done(regions.status());
-            self->SetRegions(std::move(*regions));
-            done(absl::OkStatus());
-          });
-    });
+    link_->loop_->Dispatch(
+        [self = shared_from_this(), deadline_ns, done = std::move(done)]() mutable {
+          self->link_->Refresh(
+              self->id_, deadline_ns,
+              [self, done = std::move(done)](
+                  absl::StatusOr<std::shared_ptr<const RegionSnapshot>> regions) mutable {
+                if (!regions.ok()) return done(regions.status());
+                self->SetRegions(std::move(*regions));
+                done(absl::OkStatus());
+              });
+        });
   }
 
   void Submit(std::shared_ptr<TransferJob> job) override {
@@ -148,11 +148,11 @@ void OutgoingLink::OnMessage(PeerMessage message) {
                        absl::StrCat("the peer said goodbye: ", message.goodbye().reason())),
                    ConnectionEnd::kEof);
     default:
-      return OnEnd(ParamInvalid(absl::StrCat("the peer sent message ",
-                                             static_cast<int>(message.body_case()),
-                                             ", which a target never sends"),
-                                {.object = "peer message"}),
-                   ConnectionEnd::kProtocol);
+      return OnEnd(
+          ParamInvalid(absl::StrCat("the peer sent message ", static_cast<int>(message.body_case()),
+                                    ", which a target never sends"),
+                       {.object = "peer message"}),
+          ConnectionEnd::kProtocol);
   }
 }
 
@@ -166,8 +166,8 @@ void OutgoingLink::SendPing() {
 
 void OutgoingLink::OnPong(const hixl::wire::v1::Pong& pong) {
   if (pong.sequence() != pings_) {
-    return OnEnd(ParamInvalid(absl::StrCat("the peer answered ping ", pong.sequence(),
-                                           " while ", pings_, " was out"),
+    return OnEnd(ParamInvalid(absl::StrCat("the peer answered ping ", pong.sequence(), " while ",
+                                           pings_, " was out"),
                               {.object = "pong"}),
                  ConnectionEnd::kProtocol);
   }
@@ -234,8 +234,7 @@ void OutgoingLink::OpenChannel(std::shared_ptr<LinkManager::ChannelRequest> requ
   Request waiting;
   const std::string what = absl::StrCat("connecting to engine ", request->target_engine);
   const int64_t deadline_ns = request->deadline_ns;
-  waiting.done = [self = shared_from_this(), request = std::move(request),
-                  done = std::move(done)](
+  waiting.done = [self = shared_from_this(), request = std::move(request), done = std::move(done)](
                      absl::StatusOr<std::shared_ptr<const RegionSnapshot>> regions,
                      uint64_t channel) mutable {
     if (!regions.ok()) {

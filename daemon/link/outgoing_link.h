@@ -88,8 +88,9 @@ class OutgoingLink : public ControlPath, public std::enable_shared_from_this<Out
   void CheckSilence();
   void CheckIdle();
   void CloseChannel(uint64_t channel);
-  void Refresh(uint64_t channel, int64_t deadline_ns,
-               absl::AnyInvocable<void(absl::StatusOr<std::shared_ptr<const RegionSnapshot>>)> done);
+  void Refresh(
+      uint64_t channel, int64_t deadline_ns,
+      absl::AnyInvocable<void(absl::StatusOr<std::shared_ptr<const RegionSnapshot>>)> done);
   // The link takes no more work: requests fail, channels break.
   void Lose(const absl::Status& status);
   // Ends the transfers; what might still land at the target has ended by `fenced_at_ns`.

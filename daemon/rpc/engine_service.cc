@@ -38,12 +38,11 @@ absl::Status CheckEngineId(absl::string_view field, const std::string& id) {
 absl::Status CheckCount(absl::string_view field, uint64_t count, uint64_t limit,
                         absl::string_view option) {
   if (count <= limit) return absl::OkStatus();
-  return ResourceExhausted(
-      absl::StrCat(field, " has ", count, " entries; limit ", limit,
-                   option.empty() ? "" : absl::StrCat(" (", option, ")")),
-      {.object = std::string(field),
-       .limit = absl::StrCat(limit, " entries"),
-       .option = std::string(option)});
+  return ResourceExhausted(absl::StrCat(field, " has ", count, " entries; limit ", limit,
+                                        option.empty() ? "" : absl::StrCat(" (", option, ")")),
+                           {.object = std::string(field),
+                            .limit = absl::StrCat(limit, " entries"),
+                            .option = std::string(option)});
 }
 
 absl::StatusOr<MemoryType> ToMemoryType(absl::string_view field, v1::MemoryType type) {
@@ -200,9 +199,9 @@ class EngineService final : public v1::EngineService::CallbackService {
   Reactor* DeregisterMemory(Context* context, const v1::DeregisterMemoryRequest* request,
                             v1::DeregisterMemoryResponse* response) override {
     return WithEngine(context, request->engine_handle(), [&](auto engine, CallReactor* call) {
-      const absl::Status bad = CheckCount("region_ids", request->region_ids_size(),
-                                          limits_.max_regions_per_session,
-                                          "limits.max_regions_per_session");
+      const absl::Status bad =
+          CheckCount("region_ids", request->region_ids_size(), limits_.max_regions_per_session,
+                     "limits.max_regions_per_session");
       if (!bad.ok()) return call->Reply(bad);
       engine->Deregister({request->region_ids().begin(), request->region_ids().end()},
                          [call, response](absl::StatusOr<uint32_t> unknown) {
@@ -258,12 +257,11 @@ class EngineService final : public v1::EngineService::CallbackService {
       auto args = ToArgs(*request, 1);
       if (!args.ok()) return call->Reply(args.status());
       const std::shared_ptr<CancelHook> hook = call->cancel_hook();
-      hook->Set(engine->TransferSync(
-          std::move(*args), [call, response](const TransferEnd& end) {
-            if (end.status.ok()) response->set_state(v1::TRANSFER_STATE_COMPLETED);
-            response->set_bytes(end.bytes);
-            call->Reply(end.status);
-          }));
+      hook->Set(engine->TransferSync(std::move(*args), [call, response](const TransferEnd& end) {
+        if (end.status.ok()) response->set_state(v1::TRANSFER_STATE_COMPLETED);
+        response->set_bytes(end.bytes);
+        call->Reply(end.status);
+      }));
     });
   }
 
@@ -313,10 +311,9 @@ class EngineService final : public v1::EngineService::CallbackService {
     auto* reactor = new CallReactor;
     const auto& metadata = context->client_metadata();
     const auto token = metadata.find(kTokenKey);
-    auto session = sessions_->Find(token == metadata.end()
-                                       ? absl::string_view()
-                                       : absl::string_view(token->second.data(),
-                                                           token->second.size()));
+    auto session = sessions_->Find(
+        token == metadata.end() ? absl::string_view()
+                                : absl::string_view(token->second.data(), token->second.size()));
     if (session.ok()) {
       call(std::move(*session), reactor);
     } else {
@@ -347,8 +344,7 @@ class EngineService final : public v1::EngineService::CallbackService {
       return BadField("registrations", "empty", "1 or more entries");
     }
     HIXLD_RETURN_IF_ERROR(CheckCount("registrations", request.registrations_size(),
-                                     limits_.max_regions_per_call,
-                                     "limits.max_regions_per_call"));
+                                     limits_.max_regions_per_call, "limits.max_regions_per_call"));
     std::vector<RegionTable::Request> regions;
     regions.reserve(request.registrations_size());
     for (int i = 0; i < request.registrations_size(); ++i) {
@@ -371,9 +367,9 @@ class EngineService final : public v1::EngineService::CallbackService {
     if ((request.alignment() & (request.alignment() - 1)) != 0) {
       return BadField("alignment", absl::StrCat(request.alignment()), "0 or a power of two");
     }
-    HIXLD_ASSIGN_OR_RETURN(const Session::BufferGrant grant,
-                           session.AllocateBuffer(request.length(), type, request.alignment(),
-                                                  request.device_id()));
+    HIXLD_ASSIGN_OR_RETURN(
+        const Session::BufferGrant grant,
+        session.AllocateBuffer(request.length(), type, request.alignment(), request.device_id()));
     response->set_buffer_id(grant.buffer_id);
     response->set_arena_id(grant.arena_id);
     response->set_arena_offset(grant.arena_offset);
@@ -391,8 +387,7 @@ class EngineService final : public v1::EngineService::CallbackService {
 
 }  // namespace
 
-std::unique_ptr<grpc::Service> MakeEngineService(SessionRegistry* sessions,
-                                                 EngineRegistry* engines,
+std::unique_ptr<grpc::Service> MakeEngineService(SessionRegistry* sessions, EngineRegistry* engines,
                                                  EngineServiceLimits limits) {
   return std::make_unique<EngineService>(sessions, engines, limits);
 }

@@ -19,8 +19,7 @@ struct EngineServiceLimits {
 };
 
 // Both outlive the service.
-std::unique_ptr<grpc::Service> MakeEngineService(SessionRegistry* sessions,
-                                                 EngineRegistry* engines,
+std::unique_ptr<grpc::Service> MakeEngineService(SessionRegistry* sessions, EngineRegistry* engines,
                                                  EngineServiceLimits limits);
 
 }  // namespace hixld

@@ -2,8 +2,8 @@
 
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/grpcpp.h>
-#include <grpcpp/impl/codegen/service_type.h>
 #include <grpcpp/health_check_service_interface.h>
+#include <grpcpp/impl/codegen/service_type.h>
 #include <grpcpp/resource_quota.h>
 #include <sys/stat.h>
 #include <sys/un.h>

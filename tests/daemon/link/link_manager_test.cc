@@ -64,9 +64,8 @@ TEST_CASE("a region list that is too long for one message arrives whole") {
   CHECK((*channel)->Regions()->size() == count);
   b.engines().AddRegion(0x100, 0x10);
   std::promise<absl::Status> refreshed;
-  (*channel)->RefreshRegions(MonotonicNanos() + 5 * kNanosPerSecond, [&](absl::Status status) {
-    refreshed.set_value(std::move(status));
-  });
+  (*channel)->RefreshRegions(MonotonicNanos() + 5 * kNanosPerSecond,
+                             [&](absl::Status status) { refreshed.set_value(std::move(status)); });
   CHECK(refreshed.get_future().get().ok());
   CHECK((*channel)->Regions()->size() == count + 1);
 }
@@ -402,7 +401,8 @@ TEST_CASE("a lost link comes back by itself while a channel wants it") {
   auto b = std::make_unique<TestNode>();
   const std::string engine = b->AddEngine();
   std::promise<absl::Status> broken;
-  auto channel = a.Open(engine, 5000, [&](absl::Status s) { broken.set_value(std::move(s)); }).get();
+  auto channel =
+      a.Open(engine, 5000, [&](absl::Status s) { broken.set_value(std::move(s)); }).get();
   REQUIRE(channel.ok());
   b.reset();
   broken.get_future().get();

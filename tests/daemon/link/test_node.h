@@ -221,17 +221,15 @@ class TestNode {
     request.on_broken = std::move(on_broken);
     auto promise = std::make_shared<std::promise<ChannelResult>>();
     auto future = promise->get_future();
-    links_->OpenChannel(std::move(request), [promise](ChannelResult result) {
-      promise->set_value(std::move(result));
-    });
+    links_->OpenChannel(std::move(request),
+                        [promise](ChannelResult result) { promise->set_value(std::move(result)); });
     return future;
   }
 
   std::vector<LinkDescription> List() {
     std::promise<std::vector<LinkDescription>> promise;
-    links_->List([&promise](std::vector<LinkDescription> links) {
-      promise.set_value(std::move(links));
-    });
+    links_->List(
+        [&promise](std::vector<LinkDescription> links) { promise.set_value(std::move(links)); });
     return promise.get_future().get();
   }
 
