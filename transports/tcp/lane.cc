@@ -142,13 +142,14 @@ void Lane::Run() {
 // Returns false when the lane is closed.
 bool Lane::Receive() {
   blocked_ = false;
-  for (uint64_t received = 0; received < kBytesPerTurn;) {
+  for (uint64_t received = 0;;) {
+    // Also after the last read of a turn: what it brought may be all that there is.
     if (absl::Status status = Parse(); !status.ok()) {
       if (attached()) Break(std::move(status), true);
       return false;
     }
     if (!attached()) return false;
-    if (blocked_ || !readable_) return true;
+    if (blocked_ || !readable_ || received >= kBytesPerTurn) return true;
     const ssize_t count = ReadMore();
     if (blocked_) return true;
     if (count == 0) {
@@ -166,7 +167,6 @@ bool Lane::Receive() {
     }
     received += static_cast<uint64_t>(count);
   }
-  return true;
 }
 
 // Reads what is there: the current body straight to its places, and what follows it into the
