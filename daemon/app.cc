@@ -41,6 +41,10 @@
 namespace hixld {
 namespace {
 
+// How long answers that have been given may take to reach their callers when the daemon stops. A
+// client that does not read would hold up the server for longer.
+constexpr int64_t kAnswersGraceNanos = 200 * kNanosPerMilli;
+
 // Waits for callbacks of the rooms; used while starting and stopping and by readers of metrics,
 // never on a loop.
 class Waiter {
@@ -293,6 +297,7 @@ absl::Status AppImpl::MakeSessions() {
   resources.host_pool = host_pool_;
   resources.relay_pool = relay_pool_;
   resources.devices = devices_.get();
+  resources.rings = rings_.get();
   HIXLD_ASSIGN_OR_RETURN(sessions_, SessionServer::Create(std::move(options), resources));
   sessions_->AddObserver(engines_.get());
   return absl::OkStatus();
@@ -450,7 +455,7 @@ void AppImpl::Stop(const std::string& reason, int64_t grace_ns) {
   metrics_server_.reset();
   node_metrics_.reset();
   if (sessions_ != nullptr) sessions_->Shutdown(reason, deadline_ns);
-  if (rpc_ != nullptr) rpc_->Stop(std::min(left(), kNanosPerSecond));
+  if (rpc_ != nullptr) rpc_->Stop(std::min(left(), kAnswersGraceNanos));
   rpc_.reset();
   if (links_ != nullptr) {
     auto closed = std::make_shared<Waiter>();

@@ -193,7 +193,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   absl::StatusOr<Endpoint> CheckRemote(absl::string_view remote_engine) const;
   void WaitForChannel(const Endpoint& endpoint, std::shared_ptr<ConnectWaiter> waiter);
   void OpenChannel(const ChannelRef& channel, int64_t deadline_ns);
-  void ChannelOpened(const ChannelRef& channel, std::shared_ptr<Engine> local,
+  // What the attempt that had until `deadline_ns` has brought.
+  void ChannelOpened(const ChannelRef& channel, int64_t deadline_ns, std::shared_ptr<Engine> local,
                      absl::StatusOr<std::shared_ptr<RemoteChannel>> remote);
   void ChannelBroken(const ChannelRef& channel, const absl::Status& reason);
   // Takes the channel's transfers off the books and cancels them; the gate opens when they have

@@ -128,14 +128,14 @@ void Engine::WaitForChannel(const Endpoint& endpoint, std::shared_ptr<ConnectWai
     }
   }
   if (start) return OpenChannel(channel, waiter->deadline_ns);
-  if (channel != nullptr) return AnswerAt(waiter->deadline_ns, std::move(waiter));
+  if (channel != nullptr) return AnswerAt(waiter->deadline_ns, waiter);
   waiter->Answer(std::move(answer));
 }
 
 void Engine::OpenChannel(const ChannelRef& channel, int64_t deadline_ns) {
   std::shared_ptr<Engine> local = context_->directory->FindListening(channel->endpoint);
   if (local != nullptr && local.get() != this) {
-    return ChannelOpened(channel, std::move(local), nullptr);
+    return ChannelOpened(channel, deadline_ns, std::move(local), nullptr);
   }
   const std::weak_ptr<Engine> weak = weak_from_this();
   LinkManager::ChannelRequest request;
@@ -150,13 +150,14 @@ void Engine::OpenChannel(const ChannelRef& channel, int64_t deadline_ns) {
     if (self != nullptr && broken != nullptr) self->ChannelBroken(broken, reason);
   };
   context_->links->OpenChannel(
-      std::move(request),
-      [self = shared_from_this(), channel](absl::StatusOr<std::shared_ptr<RemoteChannel>> remote) {
-        self->ChannelOpened(channel, nullptr, std::move(remote));
+      std::move(request), [self = shared_from_this(), channel,
+                           deadline_ns](absl::StatusOr<std::shared_ptr<RemoteChannel>> remote) {
+        self->ChannelOpened(channel, deadline_ns, nullptr, std::move(remote));
       });
 }
 
-void Engine::ChannelOpened(const ChannelRef& channel, std::shared_ptr<Engine> local,
+void Engine::ChannelOpened(const ChannelRef& channel, int64_t deadline_ns,
+                           std::shared_ptr<Engine> local,
                            absl::StatusOr<std::shared_ptr<RemoteChannel>> remote) {
   std::vector<std::shared_ptr<ConnectWaiter>> waiters;
   absl::Status failure = remote.status();
@@ -180,7 +181,7 @@ void Engine::ChannelOpened(const ChannelRef& channel, std::shared_ptr<Engine> lo
       if (ApiCodeOf(failure) == ApiCode::kTimeout) {
         for (const auto& waiter : channel->waiters) {
           if (waiter->answered.load(std::memory_order_acquire)) continue;
-          if (waiter->deadline_ns > MonotonicNanos() + kNanosPerMilli) {
+          if (waiter->deadline_ns > deadline_ns) {
             retry_until_ns = std::max(retry_until_ns, waiter->deadline_ns);
           } else {
             waiters.push_back(waiter);

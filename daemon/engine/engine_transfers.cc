@@ -14,6 +14,7 @@ namespace {
 // How long an asynchronous transfer, which has no deadline, waits for its connection (contract
 // 1.12).
 constexpr int64_t kAsyncConnectNanos = 3 * kNanosPerSecond;
+constexpr char kAbandoned[] = "the caller went away during the transfer";
 
 }  // namespace
 
@@ -63,7 +64,7 @@ struct Engine::Pending {
       abandoned = true;
       running = transfer.lock();
     }
-    if (running != nullptr) running->Cancel(Failed("the caller went away during the transfer"));
+    if (running != nullptr) running->Cancel(Failed(kAbandoned));
   }
 };
 
@@ -232,9 +233,8 @@ void Engine::RunOn(const PendingRef& pending, const BatchView& batch, const Chan
     return RunRefreshed(pending, batch, remote);
   }
   if (!status.ok()) return pending->Refuse(status);
-  const bool abandoned = pending->Running(transfer);
+  if (pending->Running(transfer)) transfer->Cancel(Failed(kAbandoned));
   transfer->Start();
-  if (abandoned) pending->Abandon();
   if (pending->async_done) std::exchange(pending->async_done, nullptr)(transfer->id);
 }
 

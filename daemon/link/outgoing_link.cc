@@ -100,7 +100,10 @@ OutgoingLink::OutgoingLink(Loop* loop, std::string peer_node, const Endpoint& pe
       last_heard_ns_(started_ns_),
       idle_since_ns_(started_ns_) {}
 
-OutgoingLink::~OutgoingLink() = default;
+OutgoingLink::~OutgoingLink() {
+  // A link that was reset and whose probe has not answered when the loop ends.
+  if (initiator_ != nullptr) EndTransfers(LeaseEnd());
+}
 
 void OutgoingLink::Start(std::unique_ptr<InitiatorLink> initiator,
                          absl::AnyInvocable<void(const absl::Status&)> on_lost,

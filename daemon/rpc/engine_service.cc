@@ -215,14 +215,16 @@ class EngineService final : public v1::EngineService::CallbackService {
   Reactor* AllocateBuffer(Context* context, const v1::AllocateBufferRequest* request,
                           v1::AllocateBufferResponse* response) override {
     return WithSession(context, [&](std::shared_ptr<Session> session, CallReactor* call) {
-      call->Reply(Allocate(*session, *request, response));
+      Blocking(session, "allocate a buffer", call,
+               [session, request, response] { return Allocate(*session, *request, response); });
     });
   }
 
   Reactor* FreeBuffer(Context* context, const v1::FreeBufferRequest* request,
                       v1::FreeBufferResponse*) override {
     return WithSession(context, [&](std::shared_ptr<Session> session, CallReactor* call) {
-      call->Reply(session->FreeBuffer(request->buffer_id()));
+      Blocking(session, "free a buffer", call,
+               [session, id = request->buffer_id()] { return session->FreeBuffer(id); });
     });
   }
 
@@ -329,6 +331,15 @@ class EngineService final : public v1::EngineService::CallbackService {
       if (!engine.ok()) return reactor->Reply(engine.status());
       call(std::move(*engine), reactor);
     });
+  }
+
+  // Answers with what `work` returns, on a thread that may wait for a device.
+  template <typename Work>
+  static void Blocking(const std::shared_ptr<Session>& session, std::string what, CallReactor* call,
+                       Work work) {
+    const absl::Status queued = session->RunBlocking(
+        std::move(what), [call, work = std::move(work)]() mutable { call->Reply(work()); });
+    if (!queued.ok()) call->Reply(queued);
   }
 
   static absl::Status CheckOpen(const v1::OpenEngineRequest& request) {

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "daemon/telemetry/log.h"
 #include "proto/base/status.h"
+#include "proto/ring/layout.h"
 
 namespace hixld {
 namespace {
@@ -79,6 +80,8 @@ void Peer::Shut(const std::string& reason) {
   if (state_ == State::kClosed) return;
   state_ = State::kClosed;
   loop_->CancelTimer(hello_timer_);
+  // What a dead client has left in its rings is nobody's wish any more.
+  if (host_->resources().rings != nullptr) host_->resources().rings->Close(id_);
   // Frees what was sent and never received, on a thread that may wait for it.
   auto socket = std::make_shared<UniqueFd>(connection_->Close());
   host_->resources().control->Release(id_, "close the fd channel", [socket] { socket->reset(); });
@@ -240,8 +243,7 @@ void Peer::OnRequest(FdPacket packet) {
     case FdMessage::kError:
       return OnCopyAnswer(message);
     case FdMessage::kSetupRings:
-      return SendError(message.request_id(), Unsupported("this daemon has no shared-memory rings",
-                                                         {.object = "SetupRings"}));
+      return OnSetupRings(message);
     default:
       break;
   }
@@ -297,6 +299,31 @@ void Peer::OnGetArena(const FdMessage& message) {
   answer.mutable_arena()->set_arena_id((*arena)->id);
   answer.mutable_arena()->set_size((*arena)->size);
   connection_->Send(std::move(answer), {(*arena)->fd.get()}, *arena);
+}
+
+absl::StatusOr<RingServer::Grant> Peer::OpenRings(uint32_t layout_version) {
+  RingServer* const rings = host_->resources().rings;
+  if (rings == nullptr || layout_version != ring::kLayoutVersion) {
+    return Unsupported(
+        absl::StrCat("rings of layout version ", layout_version, " are not offered here"),
+        {.object = "SetupRings.layout_version",
+         .allowed = rings == nullptr ? "none" : absl::StrCat(ring::kLayoutVersion)});
+  }
+  return rings->Open(id_, [loop = loop_, weak = weak_from_this()](const absl::Status& nonsense) {
+    loop->Post([weak, reason = std::string(nonsense.message())] {
+      if (const auto self = weak.lock()) self->Close(reason);
+    });
+  });
+}
+
+void Peer::OnSetupRings(const FdMessage& message) {
+  const auto grant = OpenRings(message.setup_rings().layout_version());
+  if (!grant.ok()) return SendError(message.request_id(), grant.status());
+  FdMessage answer;
+  answer.set_request_id(message.request_id());
+  answer.mutable_rings()->set_layout_version(ring::kLayoutVersion);
+  answer.mutable_rings()->set_size(grant->size);
+  connection_->Send(std::move(answer), {grant->memory_fd, grant->wake_fd});
 }
 
 void Peer::OnCopyAnswer(const FdMessage& message) {

@@ -60,6 +60,8 @@ class Peer : public std::enable_shared_from_this<Peer> {
   void OnRequest(FdPacket packet);
   void OnPutMemory(FdPacket packet);
   void OnGetArena(const FdMessage& message);
+  void OnSetupRings(const FdMessage& message);
+  absl::StatusOr<RingServer::Grant> OpenRings(uint32_t layout_version);
   void OnCopyAnswer(const FdMessage& message);
 
   void SendError(uint64_t request_id, const absl::Status& error);

@@ -11,6 +11,7 @@
 #include "daemon/device/device_manager.h"
 #include "daemon/memory/arena_pool.h"
 #include "daemon/memory/executor.h"
+#include "daemon/ring/ring_server.h"
 #include "proto/base/clock.h"
 #include "transports/loop/loop.h"
 
@@ -55,6 +56,8 @@ struct SessionResources {
   std::shared_ptr<ArenaPool> relay_pool;
   // The pools and the devices take their arenas' ids from one source (ArenaIds).
   const DeviceManager* devices = nullptr;
+  // Serves the sessions' shared-memory rings; null: there are none.
+  RingServer* rings = nullptr;
 };
 
 }  // namespace hixld

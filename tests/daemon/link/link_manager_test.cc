@@ -303,7 +303,7 @@ TEST_CASE("a peer that stops answering is dead after the timeout, fenced after i
 TEST_CASE("an orderly end of the peer's socket proves that it is fenced") {
   ScriptedLink link;
   link.peer->Close();
-  link.broken.get_future().get();
+  CHECK_FALSE(link.broken.get_future().get().ok());
   CHECK(link.FencedIn() <= 0);
 }
 
@@ -311,7 +311,7 @@ TEST_CASE("a reset peer whose port refuses is gone and fenced at once") {
   ScriptedLink link;
   link.listener.Close();
   link.peer->Reset();
-  link.broken.get_future().get();
+  CHECK_FALSE(link.broken.get_future().get().ok());
   CHECK(link.FencedIn() <= 0);
 }
 
@@ -321,7 +321,7 @@ TEST_CASE("a reset peer that another incarnation has replaced is fenced at once"
   RawPeer next = link.listener.Accept();
   ScriptedPeer restarted;
   restarted.Serve(next);
-  link.broken.get_future().get();
+  CHECK_FALSE(link.broken.get_future().get().ok());
   CHECK(link.FencedIn() <= 0);
 }
 
@@ -329,9 +329,9 @@ TEST_CASE("a reset peer that does not answer keeps its lease") {
   ScriptedLink link;
   const int64_t start = MonotonicNanos();
   link.peer->Reset();
-  link.broken.get_future().get();
-  const int64_t fenced_at = link.a.tcp().initiators()[0]->closed.get_future().get();
-  CHECK(fenced_at - start >= 300 * kNanosPerMilli - 50 * kNanosPerMilli);
+  CHECK_FALSE(link.broken.get_future().get().ok());
+  link.a.tcp().initiators()[0]->closed.get_future().get();
+  CHECK(MonotonicNanos() - start >= 300 * kNanosPerMilli);
 }
 
 TEST_CASE("the target drops a link that it hears nothing from") {
@@ -386,7 +386,7 @@ TEST_CASE("a peer that was restarted on the same address is found again") {
   auto channel = const_cast<std::future<TestNode::ChannelResult>&>(old).get();
   REQUIRE(channel.ok());
   b.reset();
-  broken.get_future().get();
+  CHECK_FALSE(broken.get_future().get().ok());
   CHECK_FALSE((*channel)->open());
   CHECK(ApiCodeOf(a.Open(engine).get().status()) == ApiCode::kFailed);
   TestNode c;
@@ -405,7 +405,7 @@ TEST_CASE("a lost link comes back by itself while a channel wants it") {
       a.Open(engine, 5000, [&](absl::Status s) { broken.set_value(std::move(s)); }).get();
   REQUIRE(channel.ok());
   b.reset();
-  broken.get_future().get();
+  CHECK_FALSE(broken.get_future().get().ok());
   TestNode c;
   auto listener = c.links().Listen(*ParseEndpoint(engine));
   REQUIRE(listener.ok());

@@ -81,6 +81,7 @@ class RecordingTcp : public TcpTransport {
     return std::make_unique<Target>(this);
   }
   void AcceptLane(UniqueFd socket) override { lanes_.fetch_add(1); }
+  Counters counters() const override { return {}; }
 
   std::vector<std::shared_ptr<InitiatorRecord>> initiators() const {
     MutexLock lock(&mutex_);
