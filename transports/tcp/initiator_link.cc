@@ -304,7 +304,7 @@ void InitiatorLinkCore::EndIfFenced(const std::shared_ptr<TcpJob>& job) {
     MutexLock lock(&mutex_);
     if (job->phase == TcpJob::Phase::kFencing && FencedLocked(job.get())) {
       ended = EndLocked(job);
-      outcome = job->outcome;
+      outcome = std::move(job->outcome);
     }
     forget = MayForgetLocked(job.get());
   }

@@ -39,7 +39,7 @@ inline UniqueFd ListenOnLoopback(Endpoint* endpoint, bool ipv6 = false) {
   auto any = ParseEndpoint(ipv6 ? "[::1]:0" : "127.0.0.1:0");
   REQUIRE(any.ok());
   REQUIRE(bind(fd.get(), any->sockaddr_ptr(), any->address_len) == 0);
-  REQUIRE(listen(fd.get(), 64) == 0);
+  REQUIRE(listen(fd.get(), 512) == 0);
   sockaddr_storage bound = {};
   socklen_t length = sizeof(bound);
   REQUIRE(getsockname(fd.get(), reinterpret_cast<sockaddr*>(&bound), &length) == 0);
@@ -201,9 +201,19 @@ class Proxy {
     MutexLock lock(&mutex_);
     paused_ = true;
   }
+  // Forwards this many bytes more, of both directions together, and stops then.
+  void PauseAfter(uint64_t bytes) {
+    MutexLock lock(&mutex_);
+    budget_ = bytes;
+  }
+  void WaitUntilPaused() {
+    MutexLock lock(&mutex_);
+    while (!paused_) changed_.Wait(&mutex_);
+  }
   void Resume() {
     MutexLock lock(&mutex_);
     paused_ = false;
+    budget_ = UINT64_MAX;
     changed_.SignalAll();
   }
   // Connections that come are closed at once.
@@ -222,8 +232,6 @@ class Proxy {
     }
     changed_.SignalAll();
   }
-  // Bytes that went from initiator to target.
-  uint64_t forwarded() const { return forwarded_.load(); }
   size_t connections() {
     MutexLock lock(&mutex_);
     return pairs_.size();
@@ -246,10 +254,8 @@ class Proxy {
     SetSmallBuffers(pair->server.get());
     if (connect(pair->server.get(), target_.sockaddr_ptr(), target_.address_len) != 0) return;
     pairs_.push_back(pair);
-    threads_.emplace_back(
-        [this, pair] { Pump(pair, pair->client.get(), pair->server.get(), true); });
-    threads_.emplace_back(
-        [this, pair] { Pump(pair, pair->server.get(), pair->client.get(), false); });
+    threads_.emplace_back([this, pair] { Pump(pair, pair->client.get(), pair->server.get()); });
+    threads_.emplace_back([this, pair] { Pump(pair, pair->server.get(), pair->client.get()); });
   }
   static void SetSmallBuffers(int fd) {
     const int bytes = 64 << 10;
@@ -260,7 +266,14 @@ class Proxy {
     MutexLock lock(&mutex_);
     while (paused_ && !pair.cut.load()) changed_.Wait(&mutex_);
   }
-  void Pump(std::shared_ptr<Pair> pair, int from, int to, bool count) {
+  void Spend(uint64_t bytes) {
+    MutexLock lock(&mutex_);
+    budget_ -= std::min(budget_, bytes);
+    if (budget_ > 0) return;
+    paused_ = true;
+    changed_.SignalAll();
+  }
+  void Pump(std::shared_ptr<Pair> pair, int from, int to) {
     std::vector<char> buffer(64 << 10);
     while (!pair->cut.load()) {
       pollfd in = {.fd = from, .events = POLLIN, .revents = 0};
@@ -269,6 +282,7 @@ class Proxy {
       const ssize_t got = recv(from, buffer.data(), buffer.size(), MSG_DONTWAIT);
       if (got < 0 && (errno == EAGAIN || errno == EINTR)) continue;
       if (got <= 0) break;
+      Spend(static_cast<uint64_t>(got));
       for (ssize_t at = 0; at < got;) {
         pollfd out = {.fd = to, .events = POLLOUT, .revents = 0};
         poll(&out, 1, -1);
@@ -277,7 +291,6 @@ class Proxy {
           at = got;
         } else if (put > 0) {
           at += put;
-          if (count) forwarded_.fetch_add(static_cast<uint64_t>(put));
         }
       }
     }
@@ -289,10 +302,10 @@ class Proxy {
   Mutex mutex_;
   CondVar changed_;
   bool paused_ ABSL_GUARDED_BY(mutex_) = false;
+  uint64_t budget_ ABSL_GUARDED_BY(mutex_) = UINT64_MAX;
   bool refuse_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<std::shared_ptr<Pair>> pairs_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::thread> threads_ ABSL_GUARDED_BY(mutex_);
-  std::atomic<uint64_t> forwarded_{0};
   Acceptor acceptor_;
 };
 
