@@ -119,13 +119,14 @@ TEST_CASE("a deadline ends a transfer with TIMEOUT once it is fenced") {
   CHECK(AllBytesAre(target, 0x55));
 }
 
-TEST_CASE("TIMEOUT of a WRITE waits for the target's word") {
+TEST_CASE("a WRITE that is on its way does not end before the target's word") {
   Fixture f;
   auto write = f.Transfer(CopyDirection::kWrite);
   f.pair.proxy->Pause();
   f.pair.to_initiator.Hold();
-  write->job()->deadline_ns = MonotonicNanos() + 5 * kNanosPerMilli;
   f.pair.initiator->Submit(write->job());
+  while (f.pair.initiator->Lanes()[0].bytes_sent < 100'000) std::this_thread::yield();
+  f.pair.initiator->Cancel(write->job(), Timeout("too late"));
   f.pair.to_target.WaitForMessages(1);
   f.pair.to_initiator.WaitForMessages(1);
   CHECK_FALSE(write->ended());
@@ -215,7 +216,7 @@ TEST_CASE("Close ends what cannot land at once, and the rest when the target is 
   // Some of the WRITE is on its way: the lanes report it.
   const auto sent = [&] { return f.pair.initiator->Lanes()[0].bytes_sent; };
   while (sent() < 100'000) std::this_thread::yield();
-  const int64_t fenced_at = MonotonicNanos() + 100 * kNanosPerMilli;
+  const int64_t fenced_at = MonotonicNanos() + 500 * kNanosPerMilli;
   f.pair.initiator->Close(NotConnected("the link is lost"), fenced_at);
   CHECK(read->Wait().message() == "the link is lost");
   CHECK(MonotonicNanos() < fenced_at);
