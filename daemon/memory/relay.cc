@@ -86,8 +86,7 @@ absl::Status Relay::TakeArena() {
     if (buffer.ok()) break;
   }
   if (!buffer.ok()) return buffer.status();
-  // The last user may be a data worker, which must not wait for pages to be freed.
-  buffer_ = executor_->DestroyHere(options_.session_id, *std::move(buffer));
+  buffer_ = *std::move(buffer);
   for (uint32_t slot = 0; slot < slots; ++slot) free_slots_.push_back(slot);
   return absl::OkStatus();
 }
@@ -253,10 +252,13 @@ void Relay::Finish(const PiecePtr& piece, absl::Status status) {
 void Relay::Close(absl::Status reason) {
   std::vector<PiecePtr> pieces;
   std::vector<std::shared_ptr<Operation>> ended;
+  // Freed here, unless a slot is being filled or drained: then by the thread that does it.
+  std::shared_ptr<ArenaPool::Buffer> buffer;
   {
     MutexLock lock(&mutex_);
     if (!closed_.ok()) return;
     closed_ = reason;
+    buffer.swap(buffer_);
     for (auto& [id, piece] : sent_) pieces.push_back(std::move(piece));
     sent_.clear();
     for (auto& operation : waiting_) {

@@ -58,7 +58,7 @@ class Relay : public std::enable_shared_from_this<Relay> {
 
   // The client's answer. PARAM_INVALID when nothing was asked by that id.
   absl::Status OnAnswer(uint64_t request_id, const CopyDone& answer);
-  // Ends all copies with `reason`, and every later one at once.
+  // Ends all copies with `reason`, and every later one at once. May block while memory is freed.
   void Close(absl::Status reason);
 
   // When the oldest command that still waits for its answer was sent (CLOCK_MONOTONIC).

@@ -80,6 +80,8 @@ void Peer::Shut(const std::string& reason) {
   if (state_ == State::kClosed) return;
   state_ = State::kClosed;
   loop_->CancelTimer(hello_timer_);
+  // Before the client can notice anything.
+  if (session_ != nullptr) session_->MarkClosed();
   // What a dead client has left in its rings is nobody's wish any more.
   if (host_->resources().rings != nullptr) host_->resources().rings->Close(id_);
   // Frees what was sent and never received, on a thread that may wait for it.

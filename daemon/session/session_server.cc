@@ -142,7 +142,7 @@ class SessionServer::Core : public PeerHost, public std::enable_shared_from_this
   uint64_t next_id_ ABSL_GUARDED_BY(mutex_) = 1;
   std::unordered_map<uint64_t, uid_t> seats_ ABSL_GUARDED_BY(mutex_);
   std::unordered_map<uid_t, uint64_t> seats_per_uid_ ABSL_GUARDED_BY(mutex_);
-  // Which seats have a copy that hangs.
+  // Whose copies hang, until they come back.
   std::unordered_map<uint64_t, uid_t> stuck_ ABSL_GUARDED_BY(mutex_);
   std::unordered_map<std::string, TokenEntry> tokens_ ABSL_GUARDED_BY(mutex_);
   std::map<uint64_t, SessionEntry> sessions_ ABSL_GUARDED_BY(mutex_);
@@ -180,16 +180,18 @@ absl::Status SessionServer::Core::Listen() {
     MutexLock lock(&mutex_);
     listening_ = true;
   }
-  resources_.loop->Post(
-      [self = shared_from_this(), listener = std::make_shared<UniqueFd>(std::move(listener))] {
-        self->listener_ = std::move(*listener);
-        self->spare_.reset(open("/dev/null", O_RDONLY | O_CLOEXEC));
-        absl::Status added = self->resources_.loop->AddFd(
-            self->listener_.get(), EPOLLIN, [weak = self->weak_from_this()](uint32_t) {
-              if (const auto core = weak.lock()) core->Accept();
-            });
-        if (!added.ok()) LogError("cannot accept sessions", {{"error", added}});
-      });
+  UniqueFd spare(open("/dev/null", O_RDONLY | O_CLOEXEC));
+  resources_.loop->Post([self = shared_from_this(), listener = std::move(listener),
+                         spare = std::move(spare)]() mutable {
+    self->listener_ = std::move(listener);
+    self->spare_ = std::move(spare);
+    absl::Status added = self->resources_.loop->AddFd(self->listener_.get(), EPOLLIN,
+                                                      [weak = self->weak_from_this()](uint32_t) {
+                                                        if (const auto core = weak.lock())
+                                                          core->Accept();
+                                                      });
+    if (!added.ok()) LogError("cannot accept sessions", {{"error", added}});
+  });
   return absl::OkStatus();
 }
 
@@ -288,7 +290,6 @@ void SessionServer::Core::LeaveSeat(uint64_t id) {
   const auto of_uid = seats_per_uid_.find(seat->second);
   if (--of_uid->second == 0) seats_per_uid_.erase(of_uid);
   seats_.erase(seat);
-  stuck_.erase(id);
   changed_.SignalAll();
 }
 
@@ -317,7 +318,7 @@ absl::StatusOr<std::shared_ptr<Session>> SessionServer::Core::Find(absl::string_
     const std::string selector(token.substr(0, kSelectorBytes));
     MutexLock lock(&mutex_);
     const auto found = tokens_.find(selector);
-    if (found != tokens_.end() &&
+    if (found != tokens_.end() && found->second.session->open() &&
         EqualInConstantTime(found->second.verifier, token.substr(kSelectorBytes))) {
       return std::shared_ptr<Session>(found->second.session);
     }
@@ -368,7 +369,6 @@ void SessionServer::Core::OnPeerClosed(Peer* peer, const std::string& reason) {
   const PeerCredentials credentials = peer->credentials();
   peers_.erase(id);
   if (session == nullptr) return;
-  session->MarkClosed();
   {
     MutexLock lock(&mutex_);
     tokens_.erase(sessions_.at(id).selector);

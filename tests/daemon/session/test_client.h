@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <string>
 #include <utility>
 #include <vector>
@@ -64,14 +65,23 @@ class TestClient {
   absl::Status Send(const FdMessage& message, const std::vector<int>& fds = {}) {
     return SendFdPacket(socket_.get(), message, fds);
   }
-  absl::StatusOr<FdPacket> Receive() { return ReceiveFdPacket(socket_.get()); }
+  absl::StatusOr<FdPacket> Receive() {
+    if (commands_.empty()) return ReceiveFdPacket(socket_.get());
+    FdPacket packet = std::move(commands_.front());
+    commands_.pop_front();
+    return packet;
+  }
 
-  // Sends and waits for the answer; an Error becomes a status.
+  // Sends and waits for the answer; an Error becomes a status. Commands that come in between are
+  // received later.
   absl::StatusOr<FdPacket> Ask(const FdMessage& message, const std::vector<int>& fds = {}) {
     HIXLD_RETURN_IF_ERROR(Send(message, fds));
-    HIXLD_ASSIGN_OR_RETURN(FdPacket answer, Receive());
-    if (answer.message.has_error()) return ErrorOf(answer.message);
-    return answer;
+    while (true) {
+      HIXLD_ASSIGN_OR_RETURN(FdPacket answer, ReceiveFdPacket(socket_.get()));
+      if (answer.message.has_error()) return ErrorOf(answer.message);
+      if (!answer.message.has_copy_command()) return answer;
+      commands_.push_back(std::move(answer));
+    }
   }
 
   absl::StatusOr<uint64_t> PutMemory(int fd, uint64_t size) {
@@ -101,6 +111,7 @@ class TestClient {
 
   static constexpr char kProbe[] = "0123456789abcdef";
   UniqueFd socket_;
+  std::deque<FdPacket> commands_;
   hixl::fdchannel::v1::Welcome welcome_;
 };
 

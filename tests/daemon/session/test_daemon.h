@@ -9,9 +9,12 @@
 #include <condition_variable>
 #include <filesystem>
 #include <fstream>
+#include <iostream>
 #include <memory>
 #include <mutex>
+#include <ostream>
 #include <string>
+#include <thread>
 
 #include "daemon/device/device_manager.h"
 #include "daemon/session/session_server.h"
@@ -125,7 +128,7 @@ class TestDaemon : private SessionObserver {
     }
     for (auto& released : held) released();
   }
-  Executor& control() { return control_; }
+  Executor& copies() { return copies_; }
 
   absl::Status status;
   std::shared_ptr<ArenaPool> host_pool;
@@ -175,6 +178,23 @@ struct Holdings {
     return holdings;
   }
   bool operator==(const Holdings& other) const = default;
+  friend std::ostream& operator<<(std::ostream& out, const Holdings& holdings) {
+    return out << holdings.descriptors << " descriptors, " << holdings.memfd_mappings
+               << " mappings";
+  }
+
+  // Whether this process comes back to it: the last descriptors are closed on threads of their own.
+  bool Regained() const {
+    const int64_t deadline = MonotonicNanos() + 10 * kNanosPerSecond;
+    while (Now() != *this) {
+      if (MonotonicNanos() > deadline) {
+        std::cerr << "before: " << *this << ", now: " << Now() << "\n";
+        return false;
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return true;
+  }
 };
 
 }  // namespace hixld::testing
