@@ -17,6 +17,7 @@ constexpr uint64_t kGiB = 1024 * kMiB;
 constexpr uint64_t kTiB = 1024 * kGiB;
 
 enum class HugePages { kOff, kTry, kRequire };
+enum class SimPlace { kDaemon, kClient };
 enum class LogLevel { kDebug, kInfo, kWarn, kError };
 enum class LogFormat { kText, kJson };
 
@@ -65,6 +66,7 @@ struct Config {
       uint64_t memory_bytes = 1 * kGiB;
       std::string product = "Ascend910B3";
       uint64_t copy_bandwidth = 0;
+      SimPlace place = SimPlace::kDaemon;
     } sim;
   } devices;
 

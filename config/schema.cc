@@ -177,6 +177,11 @@ std::vector<ConfigKey> DeviceKeys() {
            "Product name that an imitated NPU reports."),
       Size(KEY(devices.sim.copy_bandwidth), 0, 16 * kTiB,
            "Bytes per second of an imitated copy engine. 0: as fast as the CPU copies."),
+      Choice(KEY(devices.sim.place),
+             std::vector<std::pair<std::string, SimPlace>>{{"daemon", SimPlace::kDaemon},
+                                                           {"client", SimPlace::kClient}},
+             "Who copies from and to imitated device memory. client: the process that owns it, by "
+             "command and through the relay pool, like a device that the daemon cannot reach."),
   };
 }
 

@@ -213,7 +213,10 @@ absl::Status AppImpl::MakeMemory() {
                                   .max_bytes_option = "pools.host.max_bytes",
                                   .huge_pages = ToHugePageUse(config_.pools.host.huge_pages),
                                   .arena_ids = arena_ids});
+  // A session's relay is one buffer of a few slots, in an arena of just that size.
   relay_pool_ = ArenaPool::Create({.name = "relay",
+                                   .min_arena_bytes = config_.pools.relay.slot_bytes,
+                                   .arena_bytes = config_.pools.relay.slot_bytes,
                                    .max_bytes = config_.pools.relay.bytes,
                                    .max_bytes_option = "pools.relay.bytes",
                                    .arena_ids = arena_ids});
@@ -223,6 +226,8 @@ absl::Status AppImpl::MakeMemory() {
   devices.sim.memory_bytes = config_.devices.sim.memory_bytes;
   devices.sim.product = config_.devices.sim.product;
   devices.sim.copy_bandwidth = config_.devices.sim.copy_bandwidth;
+  devices.sim.place = config_.devices.sim.place == SimPlace::kClient ? ExecutionPlace::kClient
+                                                                     : ExecutionPlace::kDaemon;
   devices.sim.arena_ids = arena_ids;
   HIXLD_ASSIGN_OR_RETURN(devices_, DeviceManager::Create(devices));
   return absl::OkStatus();
