@@ -1,14 +1,17 @@
 """The admin command against a daemon at work: tables for people, versioned JSON for programs."""
 
 import json
+import os
+import signal
 import subprocess
+import time
 
 import pytest
 from harness.peer import SUCCESS
 
 MIB = 1 << 20
 COMMANDS = ["status", "sessions", "engines", "regions", "links", "transfers", "devices", "pools"]
-NO_DAEMON, WRONG_USAGE = 3, 2
+FAILED, WRONG_USAGE, NO_DAEMON, NO_ACCESS = 1, 2, 3, 4
 
 
 @pytest.fixture
@@ -74,3 +77,119 @@ def test_wrong_usage_is_told_from_failure(daemon):
         said = node.ctl(*arguments)
         assert said.returncode == WRONG_USAGE, said.stderr
         assert said.stderr.strip()
+
+
+def until(condition, seconds=20):
+    """The first true value of `condition`, asked again and again."""
+    deadline = time.monotonic() + seconds
+    while not (value := condition()):
+        assert time.monotonic() < deadline, "this never came true"
+        time.sleep(0.05)
+    return value
+
+
+def test_a_transfer_under_way_shows_its_progress_and_deadline(hosts, daemon, cluster_key, peer):
+    # The peer is stopped for as long as the commands take, and must not count as dead meanwhile.
+    patient = {"tcp": {"keepalive_timeout": "2min"}}
+    here, there = (peer(daemon(host=host, cluster_key=cluster_key, config=patient)) for host in hosts(2))
+    local, remote = here.memory(32 * MIB), there.memory(32 * MIB)
+    assert here.connect(there.engine) == SUCCESS
+    there.daemon.process.send_signal(signal.SIGSTOP)
+    try:
+        here.start_transfer(there.engine, "READ", [(local.address, remote.address, 32 * MIB)],
+                            timeout_ms=50_000)
+        active = until(lambda: shown(here.daemon, "transfers")["active"])
+        [transfer] = active
+        table = here.daemon.ctl("transfers").stdout
+    finally:
+        there.daemon.process.send_signal(signal.SIGCONT)
+    assert here.worker.result() == SUCCESS
+    assert transfer["local_engine"] == here.engine and transfer["remote_engine"] == there.engine
+    assert (transfer["op"], transfer["state"], transfer["transport"]) == ("read", "waiting", "tcp")
+    assert transfer["bytes"] == 32 * MIB and transfer["bytes_done"] < 32 * MIB
+    assert 0 < transfer["deadline_ms"] <= 50_000
+    assert there.engine in table and "waiting" in table
+    assert shown(here.daemon, "transfers")["active"] == []
+
+
+def test_a_failed_transfer_is_remembered_with_its_reason(daemon, peer):
+    node = daemon()
+    here, there = peer(node), peer(node)
+    local = here.memory(MIB)
+    register = "engine.register_mem(hixl.MemDesc(4096, 8192), hixl.MemType.MEM_HOST)[0]"
+    assert there.run(register) == SUCCESS  # nothing is mapped at that address
+    assert here.connect(there.engine) == SUCCESS
+    assert here.transfer(there.engine, "READ", [(local.address, 4096, 8192)]) != SUCCESS
+    [failure] = shown(node, "transfers")["recent_failures"]
+    assert failure["transfer"]["state"] == "failed" and failure["transfer"]["bytes"] == 8192
+    assert failure["message"]
+    assert failure["message"].splitlines()[0][:20] in node.ctl("transfers").stdout
+    assert shown(node, "status")["status"]["transfers_failed"] == 1
+
+
+def test_regions_of_one_engine(daemon, peer):
+    node = daemon()
+    here, there = peer(node), peer(node)
+    here.memory(MIB), there.memory(2 * MIB)
+    said = node.ctl("regions", "--engine", there.engine, "--json")
+    [region] = json.loads(said.stdout)["regions"]
+    assert region["engine_id"] == there.engine and region["length"] == 2 * MIB
+    assert (region["type"], region["access"]) == ("host", "mapped")
+
+
+def test_pools_show_what_clients_took(daemon, peer):
+    node = daemon()
+    here = peer(node)
+    here.memory(8 * MIB)
+    pools = {pool["name"]: pool for pool in shown(node, "pools")["pools"]}
+    assert pools["host"]["used_bytes"] >= 8 * MIB and pools["host"]["buffers"] == 1
+    assert shown(node, "sessions")["sessions"][0]["buffer_bytes"] >= 8 * MIB
+    here.worker.close()
+    until(lambda: shown(node, "sessions")["sessions"] == [])
+    pools = {pool["name"]: pool for pool in shown(node, "pools")["pools"]}
+    assert pools["host"]["used_bytes"] == 0 and pools["host"]["buffers"] == 0
+
+
+def test_a_daemon_that_hangs_costs_the_timeout(daemon):
+    node = daemon()
+    node.process.send_signal(signal.SIGSTOP)
+    try:
+        begin = time.monotonic()
+        said = node.ctl("status", "--timeout", "1")
+        assert time.monotonic() - begin < 15
+    finally:
+        node.process.send_signal(signal.SIGCONT)
+    assert said.returncode == FAILED and said.stdout == ""
+    assert str(node.socket) in said.stderr and "did not answer within 1000 ms" in said.stderr
+    until(lambda: node.ctl("health").returncode == 0)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may become another user")
+def test_another_user_is_told_that_he_may_not(daemon, installation):
+    node = daemon(config={"socket": {"mode": "0600"}})
+    # The tests' directories are closed to others; here the socket alone shall refuse.
+    for directory in [node.directory, *node.directory.parents]:
+        if directory.owner() == "root" and str(directory).startswith("/tmp/"):
+            directory.chmod(0o755)
+    said = subprocess.run(["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups",
+                           installation.hixlctl, "--socket", node.socket, "status"],
+                          capture_output=True, text=True, check=False)
+    if "cannot execute" in said.stderr or "failed to execute" in said.stderr:
+        pytest.skip("another user cannot run the installation's hixlctl")
+    assert said.returncode == NO_ACCESS and said.stdout == ""
+    assert "mode 0600" in said.stderr and str(node.socket) in said.stderr
+
+
+def test_watching_sees_a_client_come(daemon, peer, installation):
+    node = daemon()
+    command = [installation.hixlctl, "--socket", node.socket, "sessions", "--json", "--watch", "0.1"]
+    with subprocess.Popen([str(part) for part in command], stdout=subprocess.PIPE, text=True) as watch:
+        try:
+            assert json.loads(watch.stdout.readline())["sessions"] == []
+            here = peer(node)
+            deadline = time.monotonic() + 20
+            while not (sessions := json.loads(watch.stdout.readline())["sessions"]):
+                assert time.monotonic() < deadline
+            assert sessions[0]["pid"] == here.worker.process.pid
+        finally:
+            watch.terminate()
