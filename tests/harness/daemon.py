@@ -86,7 +86,7 @@ class Daemon:
 
     def environment(self):
         """What a client process needs to find this daemon."""
-        return {**os.environ, "HIXLD_SOCKET": str(self.socket),
+        return {**os.environ, "HIXLD_SOCKET": str(self.socket), "HIXLD_NO_AUTOSTART": "1",
                 "PYTHONPATH": str(self.installation.python_path), "PYTHONDONTWRITEBYTECODE": "1"}
 
     def ctl(self, *arguments, timeout=30):

@@ -8,11 +8,22 @@ MIB = 1 << 20
 REGISTER = "engine.register_mem(hixl.MemDesc(address, length), hixl.MemType.MEM_HOST)"
 
 
+def fenced(peer, nbytes, seed=None):
+    """Registered memory whose neighbours are not: regions that touch may be used as one."""
+    fence = 64 * 1024
+    memory = peer.memory(nbytes + 2 * fence, seed=seed, register=False)
+    status, memory.handle = peer.run(REGISTER, address=memory.address + fence, length=nbytes)
+    assert status == SUCCESS
+    memory.address, memory.nbytes = memory.address + fence, nbytes
+    memory.crc = lambda: peer.run(f"crc({memory.name!r})")  # the fences included
+    return memory
+
+
 @pytest.fixture
 def connected(two_peers):
     """Two connected peers with 1 MiB each; afterwards a correct transfer must still work."""
     here, there = two_peers
-    local, remote = here.memory(MIB), there.memory(MIB, seed=1)
+    local, remote = fenced(here, MIB, seed=1), fenced(there, MIB, seed=1)
     assert here.connect(there.engine) == SUCCESS
     yield here, there, local, remote
     good = (local.address, remote.address, MIB)
@@ -28,7 +39,7 @@ def connected(two_peers):
 @pytest.mark.parametrize("side", ["local", "remote"])
 def test_one_byte_beyond_a_region_is_refused_and_nothing_moves(connected, op, side):
     here, there, local, remote = connected
-    larger_here, larger_there = here.memory(2 * MIB), there.memory(2 * MIB)
+    larger_here, larger_there = fenced(here, 2 * MIB), fenced(there, 2 * MIB)
     mine, theirs = (local, larger_there) if side == "local" else (larger_here, remote)
     before = mine.crc(), theirs.crc()
     for start, length in [(0, MIB + 1), (MIB - 1, 2), (MIB, 1)]:

@@ -105,6 +105,24 @@ def test_clients_of_a_stopped_daemon_fail_at_once(daemon, peer):
     assert time.monotonic() - start < 20
 
 
+def test_clients_go_on_with_the_daemon_that_takes_over(daemon, peer):
+    node = daemon()
+    here, there = peer(node), peer(node)
+    local, remote = here.memory(MIB), there.memory(MIB, "plain", seed=1)
+    assert here.connect(there.engine) == SUCCESS
+    piece = (local.address, remote.address, MIB)
+    assert node.stop() == 0
+    node.start()
+    node.may_be_gone = False
+    # The owner makes no call: its library notices the new daemon by itself or at its next call.
+    assert there.run("engine.get_notifies()[0]") == SUCCESS
+    if here.transfer(there.engine, "READ", [piece]) != SUCCESS:
+        here.run("engine.disconnect(remote)", remote=there.engine)
+        assert here.connect(there.engine) == SUCCESS
+        assert here.transfer(there.engine, "READ", [piece]) == SUCCESS
+    assert local.crc() == remote.crc()
+
+
 def test_sigterm_during_transfers_ends_the_daemon(daemon, peer):
     node = daemon()
     here, there = peer(node), peer(node)
