@@ -20,6 +20,8 @@ constexpr size_t kMaxIov = 1024;  // IOV_MAX of Linux
 constexpr size_t kBufferBytes = 16 << 10;
 constexpr size_t kScratchBytes = 64 << 10;
 constexpr uint64_t kMaxBytesPerCall = 1 << 20;
+constexpr uint64_t kMinLowWater = 128 << 10;
+constexpr uint64_t kMaxLowWater = 256 << 10;
 // After this much the loop's other work comes first.
 constexpr uint64_t kBytesPerTurn = 2 << 20;
 
@@ -68,6 +70,7 @@ absl::Status Lane::Attach(UniqueFd socket) {
   writable_ = false;
   hung_up_ = false;
   blocked_ = false;
+  low_water_ = 1;
   state_ = State::kHeader;
   out_.Clear();
   if (buffer_ == nullptr) buffer_ = std::make_unique<uint8_t[]>(kBufferBytes);
@@ -189,7 +192,13 @@ ssize_t Lane::ReadMore() {
     wanted += kBufferBytes - buffer_end_;
   }
   const ssize_t got = readv(socket_.get(), iov, static_cast<int>(count));
-  if (got <= 0) return got;
+  if (got <= 0) {
+    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
+      AdjustLowWater();
+      errno = EAGAIN;
+    }
+    return got;
+  }
   // A short read has emptied the socket, and the next byte is a new edge; only the end of the
   // stream brings no edge of its own when it came together with the last bytes.
   if (static_cast<uint64_t>(got) < wanted && !hung_up_) readable_ = false;
@@ -198,7 +207,19 @@ ssize_t Lane::ReadMore() {
   const uint64_t to_body = std::min<uint64_t>(static_cast<uint64_t>(got), body);
   if (to_body > 0) BodyReceived(to_body);
   buffer_end_ += static_cast<uint64_t>(got) - to_body;
+  if (!readable_) AdjustLowWater();
   return got;
+}
+
+// In the middle of a large body the lane need not be woken for every packet.
+void Lane::AdjustLowWater() {
+  int wanted = 1;
+  if (state_ == State::kBody && body_left_ > kMinLowWater) {
+    wanted = static_cast<int>(std::min(body_left_, kMaxLowWater));
+  }
+  if (wanted == low_water_) return;
+  low_water_ = wanted;
+  setsockopt(socket_.get(), SOL_SOCKET, SO_RCVLOWAT, &wanted, sizeof(wanted));
 }
 
 // Consumes the buffer as far as possible. Afterwards it is empty, or holds part of a header or

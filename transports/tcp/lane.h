@@ -95,6 +95,7 @@ class Lane : public std::enable_shared_from_this<Lane> {
   size_t BodyPlaces(iovec* out, size_t max, uint64_t limit, uint64_t* bytes);
   void BodyReceived(uint64_t bytes);
   ssize_t ReadMore();
+  void AdjustLowWater();
   size_t buffered() const { return buffer_end_ - buffer_begin_; }
 
   Loop* const loop_;
@@ -102,6 +103,7 @@ class Lane : public std::enable_shared_from_this<Lane> {
   UniqueFd socket_;
   bool readable_ = false;
   bool writable_ = false;
+  int low_water_ = 1;     // SO_RCVLOWAT
   bool hung_up_ = false;  // the peer has ended its stream, or an error waits
   bool run_posted_ = false;
   bool running_ = false;

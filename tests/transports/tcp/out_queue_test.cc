@@ -1,0 +1,125 @@
+#include "transports/tcp/out_queue.h"
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <cstring>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace hixld {
+namespace {
+
+std::unique_ptr<OutFrame> Frame(OutQueue* queue, uint64_t transfer, const std::string& body,
+                                std::shared_ptr<const void> pin = nullptr) {
+  auto frame = queue->New();
+  frame->header.type = wire::FrameType::kWrite;
+  frame->header.transfer = transfer;
+  frame->header.pieces = 1;
+  frame->header.body = body.size();
+  frame->AddPiece({.address = transfer * 1000, .length = body.size()});
+  frame->AddBody(reinterpret_cast<const std::byte*>(body.data()), body.size());
+  frame->Pin(std::move(pin));
+  return frame;
+}
+
+// Takes up to `limit` bytes out of the queue, as a socket would.
+std::string Drain(OutQueue* queue, uint64_t limit) {
+  iovec iov[16];
+  std::string bytes;
+  const size_t count = queue->Gather(iov, 16, limit);
+  for (size_t i = 0; i < count; ++i) {
+    bytes.append(static_cast<const char*>(iov[i].iov_base), iov[i].iov_len);
+  }
+  REQUIRE(bytes.size() <= limit);
+  queue->Sent(bytes.size());
+  return bytes;
+}
+
+constexpr size_t kHead = wire::kFrameHeaderBytes + wire::kPieceBytes;
+
+TEST_CASE("frames come out in order, however they are torn") {
+  std::mt19937_64 random(1);
+  std::vector<std::string> bodies;
+  for (int i = 0; i < 50; ++i) {
+    bodies.push_back(std::string(1 + random() % 500, static_cast<char>('a' + i % 26)));
+  }
+  OutQueue queue;
+  uint64_t expected_bytes = 0;
+  for (size_t i = 0; i < bodies.size(); ++i) {
+    queue.Push(Frame(&queue, i, bodies[i]));
+    expected_bytes += kHead + bodies[i].size();
+  }
+  CHECK(queue.bytes() == expected_bytes);
+  std::string stream;
+  while (!queue.empty()) stream += Drain(&queue, 1 + random() % 300);
+  REQUIRE(stream.size() == expected_bytes);
+  CHECK(queue.bytes() == 0);
+  CHECK(queue.pieces() == 0);
+  size_t at = 0;
+  for (size_t i = 0; i < bodies.size(); ++i) {
+    const auto header = wire::DecodeHeader(absl::MakeConstSpan(
+        reinterpret_cast<const uint8_t*>(stream.data()) + at, wire::kFrameHeaderBytes));
+    REQUIRE(header.ok());
+    REQUIRE(header->transfer == i);
+    REQUIRE(stream.substr(at + kHead, bodies[i].size()) == bodies[i]);
+    at += kHead + bodies[i].size();
+  }
+}
+
+TEST_CASE("neighbouring parts of a body become one") {
+  OutQueue queue;
+  auto frame = queue.New();
+  const std::string text = "abcdef";
+  const auto* bytes = reinterpret_cast<const std::byte*>(text.data());
+  frame->AddBody(bytes, 2);
+  frame->AddBody(bytes + 2, 2);
+  frame->AddBody(bytes + 5, 1);
+  CHECK(frame->body.size() == 2);
+}
+
+TEST_CASE("abandoned frames are taken out, or finish with zeros when they have started") {
+  const std::string body(300, 'x');
+  const std::string other(100, 'y');
+  // Torn inside the header, inside the table, at its end, inside the body.
+  const size_t torn = GENERATE(10, 50, kHead, kHead + 100);
+  OutQueue queue;
+  auto pin = std::make_shared<int>(0);
+  queue.Push(Frame(&queue, 1, body, pin));
+  queue.Push(Frame(&queue, 2, other));
+  queue.Push(Frame(&queue, 1, body, pin));
+  std::string stream = Drain(&queue, torn);
+  std::vector<uint64_t> dropped;
+  queue.Abandon([](const wire::FrameHeader& header) { return header.transfer == 1; },
+                [&](const wire::FrameHeader& header) { dropped.push_back(header.transfer); });
+  CHECK(dropped == std::vector<uint64_t>{1});
+  CHECK(pin.use_count() == 1);
+  CHECK(queue.frames() == 2);
+  while (!queue.empty()) stream += Drain(&queue, 7);
+  REQUIRE(stream.size() == 2 * kHead + body.size() + other.size());
+  const size_t sent_body = torn > kHead ? torn - kHead : 0;
+  CHECK(stream.substr(kHead, sent_body) == body.substr(0, sent_body));
+  CHECK(stream.substr(kHead + sent_body, body.size() - sent_body) ==
+        std::string(body.size() - sent_body, '\0'));
+  const wire::Piece piece =
+      wire::DecodePiece(reinterpret_cast<const uint8_t*>(stream.data()) + wire::kFrameHeaderBytes);
+  CHECK(piece.address == 1000);
+  CHECK(piece.length == body.size());
+  CHECK(stream.substr(2 * kHead + body.size()) == other);
+}
+
+TEST_CASE("a used frame comes back empty") {
+  OutQueue queue;
+  queue.Push(Frame(&queue, 1, "hello"));
+  queue.Push(Frame(&queue, 2, "world"));
+  queue.Clear();
+  CHECK(queue.empty());
+  CHECK(queue.bytes() == 0);
+  const auto frame = queue.New();
+  CHECK(frame->table.empty());
+  CHECK(frame->body.empty());
+  CHECK(frame->header.transfer == 0);
+}
+
+}  // namespace
+}  // namespace hixld
