@@ -140,7 +140,9 @@ py::object ToTorch(Buffer& self, const py::object& dtype, const py::object& shap
   self.HostData();  // checks
   const py::module_ torch = py::module_::import("torch");
   const py::object type = py::isinstance<py::str>(dtype) ? torch.attr(py::str(dtype)) : dtype;
-  const size_t elements = self.native().size() / py::cast<size_t>(type.attr("itemsize"));
+  // torch.dtype.itemsize is younger than the torch of Debian 12.
+  const py::object one = torch.attr("empty")(0, py::arg("dtype") = type);
+  const size_t elements = self.native().size() / py::cast<size_t>(one.attr("element_size")());
   if (shape.is_none()) {
     return torch.attr("frombuffer")(self.Twin(), py::arg("dtype") = type,
                                     py::arg("count") = elements);
