@@ -66,8 +66,9 @@ def hosts():
 
 
 @pytest.fixture
-def worker():
+def worker(request):
     """Factory of client processes, tied to a daemon."""
+    request.getfixturevalue("daemon")  # so that clients end before their daemons
     workers = []
 
     def make(daemon, **options):

