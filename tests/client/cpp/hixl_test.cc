@@ -28,6 +28,9 @@ using hixld::testing::FakeDaemon;
 using hixld::testing::TemporaryDirectory;
 using Options = std::map<AscendString, AscendString>;
 
+// Long enough for any machine; nothing here waits for it to pass.
+constexpr int32_t kLong = 60000;
+
 constexpr char kServer[] = "127.0.0.1:26001";
 constexpr char kClient[] = "127.0.0.1:26000";
 // HixlEngine: the kind that answers everything.
@@ -164,7 +167,7 @@ TEST_CASE("an engine may listen on any port and then has that name") {
   AscendString id;
   CHECK(HixlExt::EngineId(engine, id) == SUCCESS);
   CHECK(id == "127.0.0.1:40001");
-  CHECK(engine.Connect("127.0.0.1:40001") == PARAM_INVALID);
+  CHECK(engine.Connect("127.0.0.1:40001", kLong) == PARAM_INVALID);
 }
 
 TEST_CASE("registration keeps the contract's order and rules") {
@@ -246,18 +249,18 @@ TEST_CASE("links: codes, direction, and memory that cannot leave meanwhile") {
   CHECK(pair.client.Connect(kServer, 0) == PARAM_INVALID);
   CHECK(pair.client.Connect(kClient) == PARAM_INVALID);
   CHECK(pair.client.Connect("localhost:1") == PARAM_INVALID);
-  CHECK(pair.client.Connect("127.0.0.1:19999") == FAILED);
+  CHECK(pair.client.Connect("127.0.0.1:19999", kLong) == FAILED);
   CHECK(pair.client.Disconnect(kServer, -1) == PARAM_INVALID);
-  CHECK(pair.client.Disconnect(kServer) == NOT_CONNECTED);
-  CHECK(pair.client.Connect(kServer) == SUCCESS);
-  CHECK(pair.client.Connect(kServer) == ALREADY_CONNECTED);
+  CHECK(pair.client.Disconnect(kServer, kLong) == NOT_CONNECTED);
+  CHECK(pair.client.Connect(kServer, kLong) == SUCCESS);
+  CHECK(pair.client.Connect(kServer, kLong) == ALREADY_CONNECTED);
   CHECK(pair.client.DeregisterMem(pair.handle) == FAILED);
   MemHandle theirs = nullptr;
   REQUIRE(pair.server.RegisterMem(Range(pair.there.data(), pair.there.size()), MEM_HOST, theirs) ==
           SUCCESS);
   CHECK(pair.server.DeregisterMem(theirs) == SUCCESS);
-  CHECK(pair.client.Disconnect(kServer) == SUCCESS);
-  CHECK(pair.client.Disconnect(kServer) == NOT_CONNECTED);
+  CHECK(pair.client.Disconnect(kServer, kLong) == SUCCESS);
+  CHECK(pair.client.Disconnect(kServer, kLong) == NOT_CONNECTED);
   CHECK(pair.client.DeregisterMem(pair.handle) == SUCCESS);
 }
 
@@ -268,7 +271,7 @@ TEST_CASE("of twenty concurrent connects exactly one succeeds") {
   std::vector<std::thread> threads;
   for (int i = 0; i < 20; ++i) {
     threads.emplace_back([&] {
-      const Status status = pair.client.Connect(kServer);
+      const Status status = pair.client.Connect(kServer, kLong);
       succeeded += status == SUCCESS ? 1 : 0;
       already += status == ALREADY_CONNECTED ? 1 : 0;
     });
@@ -285,13 +288,13 @@ TEST_CASE("transfers: order of checks and bytes") {
   CHECK(pair.client.TransferSync(kServer, READ, null_local, 0) == PARAM_INVALID);
   CHECK(pair.client.TransferSync(kServer, READ, null_local) == PARAM_INVALID);
   CHECK(pair.client.TransferSync(kServer, READ, {}) == NOT_CONNECTED);
-  CHECK(pair.client.TransferSync(kServer, READ, all) == NOT_CONNECTED);
-  REQUIRE(pair.client.Connect(kServer) == SUCCESS);
+  CHECK(pair.client.TransferSync(kServer, READ, all, kLong) == NOT_CONNECTED);
+  REQUIRE(pair.client.Connect(kServer, kLong) == SUCCESS);
   CHECK(pair.client.TransferSync(kServer, READ, {}) == PARAM_INVALID);
   CHECK(pair.client.TransferSync(kServer, READ, {Piece(pair.here.data(), pair.there.data(), 0)}) ==
         PARAM_INVALID);
   CHECK(pair.client.TransferSync(kServer, READ, {Piece(pair.here.data(), "", 1)}) == PARAM_INVALID);
-  CHECK(pair.client.TransferSync(kServer, READ, all) == SUCCESS);
+  CHECK(pair.client.TransferSync(kServer, READ, all, kLong) == SUCCESS);
   CHECK(pair.here == pair.there);
   pair.here[0] = 9;
   const uint64_t local = reinterpret_cast<uint64_t>(pair.here.data());
@@ -309,7 +312,7 @@ TEST_CASE("asynchronous transfers are told once, in order of submission") {
   TransferStatus state = TransferStatus::WAITING;
   CHECK(pair.client.TransferAsync(kServer, READ, all, {}, request) == NOT_CONNECTED);
   CHECK(request == nullptr);
-  REQUIRE(pair.client.Connect(kServer) == SUCCESS);
+  REQUIRE(pair.client.Connect(kServer, kLong) == SUCCESS);
   CHECK(pair.client.GetTransferStatus(nullptr, state) == FAILED);
   REQUIRE(pair.client.TransferAsync(kServer, READ, all, {}, request) == SUCCESS);
   CHECK(pair.client.GetTransferStatus(request, state) == SUCCESS);
@@ -340,7 +343,7 @@ TEST_CASE("asynchronous transfers are told once, in order of submission") {
   CHECK(pair.client.GetTransferStatus(requests[4], state) == SUCCESS);
   CHECK(state == TransferStatus::COMPLETED);
   SECTION("a disconnect drops what is outstanding") {
-    CHECK(pair.client.Disconnect(kServer) == SUCCESS);
+    CHECK(pair.client.Disconnect(kServer, kLong) == SUCCESS);
     CHECK(pair.client.GetTransferStatus(requests[5], state) == PARAM_INVALID);
     CHECK(state == TransferStatus::FAILED);
   }
@@ -352,7 +355,7 @@ TEST_CASE("asynchronous transfers are told once, in order of submission") {
 
 TEST_CASE("a failed transfer tells why") {
   Pair pair;
-  REQUIRE(pair.client.Connect(kServer) == SUCCESS);
+  REQUIRE(pair.client.Connect(kServer, kLong) == SUCCESS);
   TransferReq request = nullptr;
   TransferStatus state = TransferStatus::WAITING;
   REQUIRE(pair.client.TransferAsync(kServer, READ, {Piece(pair.here.data(), "", 1)}, {}, request) ==
@@ -366,7 +369,7 @@ TEST_CASE("the batch query is for the engines that have it") {
   Pair pair(Options{});
   std::vector<TransferResult> results;
   CHECK(pair.client.GetTransferStatus({}, results) == UNSUPPORTED);
-  REQUIRE(pair.client.Connect(kServer) == SUCCESS);
+  REQUIRE(pair.client.Connect(kServer, kLong) == SUCCESS);
   CHECK(pair.client.DeregisterMem(pair.handle) == SUCCESS);
 }
 
@@ -375,33 +378,34 @@ TEST_CASE("AutoConnect links on demand and drops a link after an error") {
   options[OPTION_AUTO_CONNECT] = "1";
   Pair pair(options);
   const auto all = pair.All();
-  CHECK(pair.client.TransferSync("127.0.0.1:19999", READ, all) == FAILED);
+  CHECK(pair.client.TransferSync("127.0.0.1:19999", READ, all, kLong) == FAILED);
   std::atomic<int> failures{0};
   std::vector<std::thread> threads;
   for (int i = 0; i < 8; ++i) {
-    threads.emplace_back(
-        [&] { failures += pair.client.TransferSync(kServer, READ, all, 5000) == SUCCESS ? 0 : 1; });
+    threads.emplace_back([&] {
+      failures += pair.client.TransferSync(kServer, READ, all, kLong) == SUCCESS ? 0 : 1;
+    });
   }
   for (std::thread& thread : threads) thread.join();
   CHECK(failures == 0);
-  CHECK(pair.client.Connect(kServer) == ALREADY_CONNECTED);
+  CHECK(pair.client.Connect(kServer, kLong) == ALREADY_CONNECTED);
   CHECK(pair.client.TransferSync(kServer, READ, {Piece(pair.here.data(), "", 1)}) == PARAM_INVALID);
   CHECK(pair.node.daemon->channels() == 0);
-  CHECK(pair.client.TransferSync(kServer, READ, all) == SUCCESS);
-  CHECK(pair.client.Disconnect(kServer) == SUCCESS);
+  CHECK(pair.client.TransferSync(kServer, READ, all, kLong) == SUCCESS);
+  CHECK(pair.client.Disconnect(kServer, kLong) == SUCCESS);
 }
 
 TEST_CASE("AutoConnect makes a link again that the daemon has dropped") {
   Options options = kFull;
   options[OPTION_AUTO_CONNECT] = "1";
   Pair pair(options);
-  REQUIRE(pair.client.TransferSync(kServer, READ, pair.All()) == SUCCESS);
+  REQUIRE(pair.client.TransferSync(kServer, READ, pair.All(), kLong) == SUCCESS);
   std::atomic<int> refusals{1};
   pair.node.daemon->SetHook([&](const google::protobuf::Message& request) {
     const bool refuse = request.GetDescriptor()->name() == "TransferRequest" && refusals-- > 0;
     return refuse ? hixld::NotConnected("the peer is gone") : absl::OkStatus();
   });
-  CHECK(pair.client.TransferSync(kServer, READ, pair.All()) == SUCCESS);
+  CHECK(pair.client.TransferSync(kServer, READ, pair.All(), kLong) == SUCCESS);
 }
 
 TEST_CASE("connects in the background are told by their status") {
@@ -411,15 +415,15 @@ TEST_CASE("connects in the background are told by their status") {
   CHECK(pair.client.ConnectAsync(kServer, 0) == PARAM_INVALID);
   CHECK(pair.client.GetAsyncConnectStatus(kServer, link) == SUCCESS);
   CHECK(link == AsyncConnectStatus::NOT_CONNECT);
-  CHECK(pair.client.ConnectAsync(kServer) == SUCCESS);
-  CHECK(pair.client.ConnectAsync("127.0.0.1:19999") == SUCCESS);
+  CHECK(pair.client.ConnectAsync(kServer, kLong) == SUCCESS);
+  CHECK(pair.client.ConnectAsync("127.0.0.1:19999", kLong) == SUCCESS);
   CHECK(Eventually([&] {
     pair.client.GetAsyncConnectStatus(links);
     return links["127.0.0.1:26001"] == AsyncConnectStatus::CONNECTED &&
            links["127.0.0.1:19999"] == AsyncConnectStatus::CONNECT_FAILED;
   }));
-  CHECK(pair.client.DisconnectAsync(kServer) == SUCCESS);
-  CHECK(pair.client.DisconnectAsync("127.0.0.1:19999") == SUCCESS);
+  CHECK(pair.client.DisconnectAsync(kServer, kLong) == SUCCESS);
+  CHECK(pair.client.DisconnectAsync("127.0.0.1:19999", kLong) == SUCCESS);
   CHECK(Eventually([&] {
     pair.client.GetAsyncConnectStatus(links);
     return links.empty();
@@ -507,7 +511,7 @@ TEST_CASE("the daemon may have memory copied, and a bad address is an error numb
 
 TEST_CASE("a daemon that dies: its calls fail at once, the next ones go on with its successor") {
   Pair pair;
-  REQUIRE(pair.client.Connect(kServer) == SUCCESS);
+  REQUIRE(pair.client.Connect(kServer, kLong) == SUCCESS);
   TransferReq request = nullptr;
   REQUIRE(pair.client.TransferAsync(kServer, READ, pair.All(), {}, request) == SUCCESS);
   pair.node.Kill();
@@ -516,9 +520,9 @@ TEST_CASE("a daemon that dies: its calls fail at once, the next ones go on with 
     return pair.client.GetTransferStatus(request, state) == SUCCESS &&
            state == TransferStatus::FAILED;
   }));
-  CHECK(pair.client.TransferSync(kServer, READ, pair.All()) == FAILED);
+  CHECK(pair.client.TransferSync(kServer, READ, pair.All(), kLong) == FAILED);
   CHECK_THAT(HixlExt::LastErrorText(), Catch::Contains("hixld"));
-  CHECK(pair.client.Connect("127.0.0.1:26009") == FAILED);
+  CHECK(pair.client.Connect("127.0.0.1:26009", kLong) == FAILED);
 
   pair.node.Start();
   // Both engines come back without being called: one of them might only serve.
@@ -526,29 +530,29 @@ TEST_CASE("a daemon that dies: its calls fail at once, the next ones go on with 
   CHECK(Eventually([&] { return pair.node.daemon->regions() == 2; }));
   CHECK(pair.node.daemon->channels() == 0);
   // The link is made again for the first transfer that needs it.
-  CHECK(pair.client.TransferSync(kServer, READ, pair.All()) == SUCCESS);
+  CHECK(pair.client.TransferSync(kServer, READ, pair.All(), kLong) == SUCCESS);
   CHECK(pair.here == pair.there);
   CHECK(pair.node.daemon->channels() == 1);
-  CHECK(pair.client.Disconnect(kServer) == SUCCESS);
+  CHECK(pair.client.Disconnect(kServer, kLong) == SUCCESS);
 }
 
 TEST_CASE("a link that went down with its daemon is disconnected by forgetting it") {
   Pair pair;
-  REQUIRE(pair.client.Connect(kServer) == SUCCESS);
+  REQUIRE(pair.client.Connect(kServer, kLong) == SUCCESS);
   pair.node.Kill();
   pair.node.Start();
-  CHECK(pair.client.Disconnect(kServer) == SUCCESS);
-  CHECK(pair.client.Disconnect(kServer) == NOT_CONNECTED);
+  CHECK(pair.client.Disconnect(kServer, kLong) == SUCCESS);
+  CHECK(pair.client.Disconnect(kServer, kLong) == NOT_CONNECTED);
 }
 
 TEST_CASE("a transfer that the daemon took with it is not sent again, a registration is") {
   Pair pair;
-  REQUIRE(pair.client.Connect(kServer) == SUCCESS);
+  REQUIRE(pair.client.Connect(kServer, kLong) == SUCCESS);
   pair.node.daemon->SetHook([](const google::protobuf::Message&) {
     return absl::UnauthenticatedError("the session was ended");
   });
   const std::vector<char> before = pair.here;
-  CHECK(pair.client.TransferSync(kServer, READ, pair.All()) == FAILED);
+  CHECK(pair.client.TransferSync(kServer, READ, pair.All(), kLong) == FAILED);
   CHECK(pair.here == before);
   CHECK(pair.node.daemon->Count("TransferRequest") == 1);
 
@@ -590,11 +594,11 @@ int InChild(const std::function<int()>& body) {
 
 TEST_CASE("a forked child is refused, and neither its life nor its end disturbs the parent") {
   Pair pair;
-  REQUIRE(pair.client.Connect(kServer) == SUCCESS);
+  REQUIRE(pair.client.Connect(kServer, kLong) == SUCCESS);
   auto buffer = std::make_unique<Buffer>();
   REQUIRE(HixlExt::AllocateBuffer(pair.client, 8192, MEM_HOST, *buffer) == SUCCESS);
   const int code = InChild([&] {
-    if (pair.client.TransferSync(kServer, READ, pair.All()) != FAILED) return 1;
+    if (pair.client.TransferSync(kServer, READ, pair.All(), kLong) != FAILED) return 1;
     const std::string text = HixlExt::LastErrorText();
     if (text.find("forked") == std::string::npos) return 2;
     MemHandle handle = nullptr;
@@ -602,15 +606,32 @@ TEST_CASE("a forked child is refused, and neither its life nor its end disturbs 
     buffer.reset();
     pair.client.Finalize();
     pair.server.Finalize();
-    if (pair.client.Connect(kServer) != FAILED) return 4;
+    if (pair.client.Connect(kServer, kLong) != FAILED) return 4;
     return 0;
   });
   CHECK(code == 0);
   CHECK(pair.node.daemon->sessions() == 1);
   CHECK(pair.node.daemon->engines() == 2);
   CHECK(pair.node.daemon->buffers() == 1);
-  CHECK(pair.client.TransferSync(kServer, READ, pair.All()) == SUCCESS);
+  CHECK(pair.client.TransferSync(kServer, READ, pair.All(), kLong) == SUCCESS);
   CHECK(pair.here == pair.there);
+}
+
+TEST_CASE("a forked child may make an engine of its own, also out of the one it inherited") {
+  Pair pair;
+  REQUIRE(pair.client.Connect(kServer, kLong) == SUCCESS);
+  const int code = InChild([&] {
+    Hixl own;
+    if (own.Initialize("127.0.0.1:0", {}) != SUCCESS) return 1;
+    if (pair.client.Initialize("127.0.0.1:0", {}) != SUCCESS) return 2;
+    MemHandle handle = nullptr;
+    if (own.RegisterMem(Range(pair.here.data(), 100), MEM_HOST, handle) != SUCCESS) return 3;
+    if (own.Connect(kServer, kLong) != SUCCESS) return 4;
+    own.Finalize();
+    return 0;
+  });
+  CHECK(code == 0);
+  CHECK(pair.client.TransferSync(kServer, READ, pair.All(), kLong) == SUCCESS);
 }
 
 }  // namespace

@@ -1,0 +1,133 @@
+"""What the Python package adds, against a real daemon: arrays, bulk registration, views, forks."""
+
+import pytest
+from harness.peer import FAILED, SUCCESS, Peer, engine_id
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def pair(two_peers):
+    here, there = two_peers
+    assert here.connect(there.engine) == SUCCESS
+    return here, there
+
+
+def test_a_batch_of_arrays_moves_without_an_object_per_piece(pair):
+    pytest.importorskip("numpy")
+    here, there = pair
+    local, remote = here.memory(4 * MIB), there.memory(4 * MIB, seed=1)
+    status, state = here.run("""
+import numpy, time
+order = numpy.random.default_rng(0).permutation(1024).astype(numpy.uint64) * 4096
+lengths = numpy.full(1024, 4096, dtype=numpy.uint64)
+arrays = (local + order, remote + order, lengths)
+sync = engine.transfer_sync_arrays(peer, hixl.TransferOp.READ, *arrays, timeout_in_millis=10000)
+status, request = engine.transfer_async_arrays(peer, hixl.TransferOp.READ, *arrays)
+assert status == 0, hixl.last_error()
+deadline = time.monotonic() + 20
+while True:
+    code, state = engine.get_transfer_status(request)
+    if state != hixl.TransferStatus.WAITING or time.monotonic() > deadline:
+        break
+(sync, state.name)
+""", local=local.address, remote=remote.address, peer=there.engine)
+    assert (status, state) == (SUCCESS, "COMPLETED")
+    assert local.crc() == remote.crc()
+
+
+def test_ten_thousand_ranges_are_registered_at_once(daemon, peer):
+    here = peer(daemon())
+    assert here.run("""
+memory = engine.allocate(40 << 20)
+ranges = [hixl.MemDesc(memory.address + i * 4096, 4096) for i in range(10000)]
+status, handles = engine.register_mem_batch(ranges, hixl.MemType.MEM_HOST)
+(status, len(set(handles)), engine.deregister_mem_batch(handles))
+""") == [SUCCESS, 10000, SUCCESS]
+
+
+def test_views_keep_freed_memory(daemon, peer):
+    pytest.importorskip("numpy")
+    here = peer(daemon())
+    assert here.run("""
+import gc
+buffer = engine.allocate(1 << 20)
+view, array = memoryview(buffer), buffer.numpy('uint32', (1024, 256))
+array[:] = 5
+buffer.free()
+gc.collect()
+try:
+    buffer.address
+    used = True
+except ValueError:
+    used = False
+other = engine.allocate(1 << 20).numpy()
+other[:] = 0
+(used, repr(buffer), int(array.sum()), view[0])
+""") == [False, "<hixl.Buffer, freed>", 5 * 1024 * 256, 5]
+
+
+def test_a_forked_child_is_refused_and_the_parent_goes_on(pair):
+    here, there = pair
+    local, remote = here.memory(MIB), there.memory(MIB, seed=1)
+    code, text = here.run("""
+import multiprocessing
+context = multiprocessing.get_context('fork')
+queue = context.SimpleQueue()
+def child():
+    status = engine.transfer_sync(peer, hixl.TransferOp.READ, [])
+    queue.put((status, hixl.last_error()))
+process = context.Process(target=child)
+process.start()
+result = queue.get()
+process.join()
+assert process.exitcode == 0
+result
+""", peer=there.engine)
+    assert code == FAILED and "forked" in text
+    piece = (local.address, remote.address, MIB)
+    assert here.transfer(there.engine, "READ", [piece]) == SUCCESS
+    assert local.crc() == remote.crc()
+
+
+def test_a_forked_child_may_make_an_engine_of_its_own(daemon, peer):
+    here = peer(daemon())
+    memory = here.memory(MIB, seed=1)
+    assert here.run("""
+import multiprocessing
+context = multiprocessing.get_context('fork')
+queue = context.SimpleQueue()
+def child():
+    own = hixl.Hixl()
+    status = own.initialize('127.0.0.1')
+    buffer = own.allocate(1 << 20)
+    registered, _ = own.register_mem(hixl.MemDesc(buffer.address, buffer.nbytes), hixl.MemType.MEM_HOST)
+    connected = own.connect(parent)
+    moved = own.transfer_sync(parent, hixl.TransferOp.READ,
+                              [hixl.TransferOpDesc(buffer.address, source, 1 << 20)])
+    same = bytes(memoryview(buffer)) == bytes(buffers[name][1])
+    queue.put((status, registered, connected, moved, same, hixl.last_error()))
+    own.finalize()
+process = context.Process(target=child)
+process.start()
+process.join(30)
+(process.exitcode, queue.get() if process.exitcode == 0 else None)
+""", parent=here.engine, source=memory.address, name=memory.name) == [0, [0, 0, 0, 0, True, ""]]
+
+
+def test_a_server_without_calls_comes_back_after_its_daemon(daemon, worker):
+    node = daemon()
+    # Otherwise the first call would start a private daemon in the place of the killed one.
+    environment = {"HIXLD_NO_AUTOSTART": "1"}
+    here, there = (Peer(worker(node, environment=environment), engine_id(node)) for _ in range(2))
+    local, remote = here.memory(MIB), there.memory(MIB, seed=1)
+    assert here.connect(there.engine) == SUCCESS
+    piece = (local.address, remote.address, MIB)
+    assert here.transfer(there.engine, "READ", [piece]) == SUCCESS
+    node.kill()
+    assert here.transfer(there.engine, "READ", [piece]) == FAILED
+    node.start()
+    node.may_be_gone = False
+    # The link is made again as soon as the other process is back, which nobody asks for anything.
+    assert here.transfer(there.engine, "READ", [piece], timeout_ms=20000) == SUCCESS
+    assert local.crc() == remote.crc()
