@@ -100,6 +100,11 @@ std::shared_ptr<Session> Connection::Living() {
   return session_ != nullptr && session_->alive() ? session_ : nullptr;
 }
 
+bool Connection::MayStart() {
+  MutexLock lock(&session_mutex_);
+  return private_daemon_;
+}
+
 absl::StatusOr<std::shared_ptr<Session>> Connection::Acquire(Start start) {
   if (std::shared_ptr<Session> session = Living()) return session;
   MutexLock opening(&opening_mutex_);
@@ -107,6 +112,7 @@ absl::StatusOr<std::shared_ptr<Session>> Connection::Acquire(Start start) {
   HIXLD_ASSIGN_OR_RETURN(std::shared_ptr<Session> session, OpenSession(start));
   MutexLock lock(&session_mutex_);
   session_ = session;
+  private_daemon_ = session->private_daemon();
   return session;
 }
 
@@ -131,6 +137,7 @@ absl::StatusOr<std::shared_ptr<Session>> Connection::OpenSession(Start start) {
                                      : "nobody listens, and HIXLD_NO_AUTOSTART forbids a start");
   }
   if (start == Start::kForbidden) return Unreachable(address_, "nobody listens");
+  if (!MayStart()) return Unreachable(address_, "it is gone, and not back yet");
   return StartAndOpen();
 }
 

@@ -34,7 +34,9 @@ class Connection {
   ~Connection();
 
   enum class Start { kAllowed, kForbidden };
-  // The living session, or a new one. FAILED says what is wrong when there is none.
+  // The living session, or a new one. FAILED says what is wrong when there is none. Who once was
+  // served by a daemon that somebody else runs waits for that one to come back instead of starting
+  // a private one in its place.
   absl::StatusOr<std::shared_ptr<Session>> Acquire(Start start);
 
   // Between the two, Recover is called after every loss of a session. Withdraw waits for a
@@ -51,6 +53,7 @@ class Connection {
   absl::StatusOr<std::shared_ptr<Session>> StartAndOpen();
   absl::StatusOr<std::shared_ptr<Session>> TryOpen(int64_t deadline);
   std::shared_ptr<Session> Living();
+  bool MayStart();
   void RecoverLoop();
   bool AwaitLoss();
   bool RecoverAll();
@@ -72,6 +75,8 @@ class Connection {
   // Guards the current session.
   Mutex session_mutex_ ABSL_ACQUIRED_AFTER(opening_mutex_);
   std::shared_ptr<Session> session_ ABSL_GUARDED_BY(session_mutex_);
+  // The last session was with a private daemon, or there was none yet.
+  bool private_daemon_ ABSL_GUARDED_BY(session_mutex_) = true;
 
   // Guards who is to be recovered and who is being recovered now.
   Mutex enrolled_mutex_;

@@ -93,6 +93,8 @@ Status HixlExt::Initialize(Hixl& engine, const AscendString& local_engine,
   return code;
 }
 
+bool HixlExt::IsInitialized(const Hixl& engine) { return engine.impl_->Live().ok(); }
+
 Status HixlExt::EngineId(Hixl& engine, AscendString& engine_id) {
   return WithEngine(*engine.impl_, [&](Engine& live) {
     engine_id = ToPublic(live.id());

@@ -50,6 +50,18 @@ void AllowDaemonToReadMemory(int socket) {
   if (peer.ok() && peer->pid > 0) prctl(PR_SET_PTRACER, peer->pid, 0, 0, 0);
 }
 
+// Whether the process at the other end was started as `hixld --private`.
+bool IsPrivateDaemon(int socket) {
+  const auto peer = PeerCredentialsOf(socket);
+  if (!peer.ok() || peer->pid <= 0) return false;
+  std::ifstream file(absl::StrCat("/proc/", peer->pid, "/cmdline"));
+  std::string argument;
+  while (std::getline(file, argument, '\0')) {
+    if (argument == "--private") return true;
+  }
+  return false;
+}
+
 absl::Status FromError(const hixl::fdchannel::v1::Error& error) {
   return StatusFromErrorDetail(error.message(), error.detail(), absl::StatusCode::kInternal);
 }
@@ -77,6 +89,7 @@ absl::StatusOr<std::shared_ptr<Session>> Session::Open(const std::string& socket
   AllowDaemonToReadMemory(fd.get());
   std::shared_ptr<Session> session =
       OwnedByProcess(std::unique_ptr<Session>(new Session(std::move(fd), std::move(on_lost))));
+  session->private_daemon_ = IsPrivateDaemon(session->fd_.get());
   std::string token;
   HIXLD_RETURN_IF_ERROR(session->Greet(deadline, &token));
   session->rpc_ = Rpc::Create(socket, token);

@@ -40,6 +40,8 @@ class Session {
   ~Session();
 
   Rpc& rpc() { return *rpc_; }
+  // The daemon was started with --private, as far as this process can see.
+  bool private_daemon() const { return private_daemon_; }
   // Differs from session to session in this process; rises.
   uint64_t number() const { return number_; }
   // The session's shared-memory rings; nullptr where the daemon offers none. Asked for once, by
@@ -92,6 +94,7 @@ class Session {
   // What the daemon reads to learn whether it may touch our memory.
   std::array<std::byte, 16> probe_ = {};
   std::unique_ptr<Rpc> rpc_;
+  bool private_daemon_ = false;
   std::atomic<bool> alive_{true};
 
   // One packet at a time.

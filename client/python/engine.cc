@@ -29,14 +29,9 @@ struct UnlockedDelete {
   }
 };
 
-bool IsLive(Hixl& self) {
-  hixl::AscendString id;
-  return HixlExt::EngineId(self, id) == hixl::SUCCESS;
-}
-
 Status Initialize(Hixl& self, const std::string& local_engine, const Options& options,
                   bool listen_on_any_port, int32_t device_id) {
-  if (IsLive(self)) return hixl::SUCCESS;
+  if (HixlExt::IsInitialized(self)) return hixl::SUCCESS;
   std::map<hixl::AscendString, hixl::AscendString> converted;
   for (const auto& [key, value] : options) converted[ToAscend(key)] = ToAscend(value);
   hixl::InitializeExtArgs args;
@@ -47,7 +42,7 @@ Status Initialize(Hixl& self, const std::string& local_engine, const Options& op
 
 std::string EngineId(Hixl& self) {
   hixl::AscendString id;
-  HixlExt::EngineId(self, id);
+  if (HixlExt::IsInitialized(self)) HixlExt::EngineId(self, id);
   return FromAscend(id);
 }
 

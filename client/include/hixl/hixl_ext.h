@@ -82,6 +82,9 @@ class ASCEND_FUNC_VISIBILITY HixlExt {
                            const std::map<AscendString, AscendString>& options,
                            const InitializeExtArgs& args);
 
+  // Whether this process has initialised the engine and not finalised it. No error is recorded.
+  static bool IsInitialized(const Hixl& engine);
+
   // The name under which peers reach the engine: local_engine, or with the port that was found.
   static Status EngineId(Hixl& engine, AscendString& engine_id);
 
