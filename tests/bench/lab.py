@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shlex
 import statistics
 import subprocess
@@ -83,8 +84,18 @@ class Lab:
             node.host.ip("link", "set", node.host.interface, "mtu", str(mtu))
         return pair
 
-    def _times(self):
-        return ["--duration", "100ms", "--rounds", "3"] if self.quick else ["--duration", "1s"]
+    def _times(self, arguments):
+        """How long rounds are and how many, where the row does not say it."""
+        times = {"--rounds": "3" if self.quick else "5"}
+        if "--iterations" not in arguments:
+            times["--duration"] = "100ms" if self.quick else "1s"
+        return [part for option, value in times.items() if option not in arguments
+                for part in (option, value)]
+
+    @staticmethod
+    def workers(daemon):
+        """How many threads of the daemon copy, as its log says."""
+        return int(re.search(r"\bworkers=(\d+)", daemon.log())[1])
 
     def _run(self, daemon, arguments):
         lines = self.directory / "results.jsonl"
@@ -100,7 +111,7 @@ class Lab:
     def bench(self, daemon, *arguments):
         """hixl-bench on one daemon; returns one result per case."""
         self.commands.append(shlex.join(["hixl-bench", "--self", *map(str, arguments)]))
-        return self._run(daemon, ["--self", *self._times(), *arguments])
+        return self._run(daemon, ["--self", *self._times(arguments), *arguments])
 
     def bench_between(self, pair, *arguments):
         """hixl-bench from the first node to the second."""
@@ -114,7 +125,8 @@ class Lab:
             address = target.stdout.readline().split()[-1]
             self.commands.append(shlex.join(["hixl-bench", "initiator", "--target", "IP:PORT",
                                              *map(str, arguments)]))
-            return self._run(here, ["initiator", "--target", address, *self._times(), *arguments])
+            return self._run(here, ["initiator", "--target", address,
+                                    *self._times(arguments), *arguments])
         finally:
             target.terminate()
             target.wait(20)
@@ -127,7 +139,7 @@ class Lab:
         self.commands.append(shlex.join(client))
         rates = []
         for _ in range(3):
-            server = subprocess.Popen(there.wrap(["iperf3", "-s", "-1"]), stdout=subprocess.PIPE,
+            server = subprocess.Popen(there.wrap(["iperf3", "-s", "-1", "--forceflush"]), stdout=subprocess.PIPE,
                                       stderr=subprocess.STDOUT, text=True)
             try:
                 while "listening" not in (line := server.stdout.readline()):

@@ -17,7 +17,9 @@ def _both(values, form):
 
 def memcpy_128m(lab):
     """One daemon, 128 MiB, host to host, against memcpy with as many threads as workers."""
-    results = _by_op(lab.bench(lab.local(), "--block", "128M", "--baseline", "memcpy"))
+    daemon = lab.local()
+    results = _by_op(lab.bench(daemon, "--block", "128M", "--baseline", "memcpy",
+                               "--memcpy-threads", lab.workers(daemon)))
     ratios = [results[op]["memcpy"]["ratio"] for op in OPS]
     rates = [results[op]["gb_per_s"] for op in OPS]
     return Measured("one daemon, 128 MiB, host to host", "0.95 of memcpy with the same threads",
@@ -26,8 +28,9 @@ def memcpy_128m(lab):
 
 
 def scattered_8192(lab):
-    results = _by_op(lab.bench(lab.local(), "--block", "16K", "--batch", "8192", "--layout",
-                               "scattered", "--baseline", "memcpy"))
+    daemon = lab.local()
+    results = _by_op(lab.bench(daemon, "--block", "16K", "--batch", "8192", "--layout", "scattered",
+                               "--baseline", "memcpy", "--memcpy-threads", lab.workers(daemon)))
     ratios = [results[op]["memcpy"]["ratio"] for op in OPS]
     rates = [results[op]["gb_per_s"] for op in OPS]
     return Measured("one daemon, 8192 blocks of 16 KiB, scattered", "0.85 of memcpy over the same list",

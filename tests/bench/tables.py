@@ -1,6 +1,7 @@
 """Runs the rows of the tables and writes them as Markdown; see run_tables.sh."""
 
 import argparse
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -49,6 +50,8 @@ def parse():
 
 def main():
     arguments = parse()
+    # Asked to end, it still takes its daemons and namespaces along.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     with tempfile.TemporaryDirectory(prefix="hixld-tables-") as scratch:
         lab = lab_module.Lab(find_installation(scratch), arguments.quick)
         try:
