@@ -94,7 +94,11 @@ std::vector<std::string> SettingsOf(const Flags& flags) {
 }
 
 std::string DefaultSocket(bool private_daemon) {
-  if (!private_daemon) return "/run/hixld/hixld.sock";
+  if (!private_daemon) {
+    // Under systemd it is there; whoever starts the daemon by hand need not know.
+    mkdir("/run/hixld", 0755);
+    return "/run/hixld/hixld.sock";
+  }
   const std::string runtime = Environment("XDG_RUNTIME_DIR");
   if (!runtime.empty()) return runtime + "/hixld.sock";
   const std::string directory = absl::StrCat("/tmp/hixld-", getuid());

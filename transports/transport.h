@@ -99,6 +99,10 @@ class TargetResolver {
   // that spans adjacent regions yields several parts, in order.
   virtual absl::Status Resolve(uint64_t channel, uint64_t address, uint64_t length,
                                std::vector<Part>* parts) = 0;
+  // False once the initiator may take the link for fenced, such as after the target was frozen for
+  // longer than its lease: then nothing that is still in the sockets may reach memory. Asked before
+  // every receive.
+  virtual bool MayLand() const { return true; }
 };
 
 // The control connection of a link, as its transport sees it: ordered, reliable, small messages.

@@ -34,7 +34,7 @@ void Engine::Close(absl::string_view reason, absl::AnyInvocable<void()> closed) 
   open_.store(false, std::memory_order_release);
   {
     // From here on nothing new is planned with this engine's memory, in this daemon or from others.
-    std::unique_lock<std::shared_mutex> planning(planning_);
+    std::unique_lock<FairSharedMutex> planning(planning_);
     regions_.Clear();
   }
   auto gate = std::make_shared<Gate>(

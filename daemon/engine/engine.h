@@ -9,7 +9,6 @@
 #include <map>
 #include <memory>
 #include <set>
-#include <shared_mutex>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -20,6 +19,7 @@
 #include "absl/strings/string_view.h"
 #include "daemon/engine/batch.h"
 #include "daemon/engine/channel.h"
+#include "daemon/engine/fair_shared_mutex.h"
 #include "daemon/engine/options.h"
 #include "daemon/engine/transfer.h"
 #include "daemon/link/link.h"
@@ -184,6 +184,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   std::string ConnectedTo() const;
   uint64_t FirstKnown(const std::vector<uint64_t>& sorted_ids) const;
   void FenceInbound(const GateRef& gate);
+  static bool SameInitiator(const InboundRequest& a, const InboundRequest& b);
   // Transfers of this daemon's engines that touch these regions, or any when empty; the gate opens
   // when they have ended.
   std::vector<TransferRef> InboundTouching(const std::vector<uint64_t>& region_ids,
@@ -197,11 +198,15 @@ class Engine : public std::enable_shared_from_this<Engine> {
   void ChannelOpened(const ChannelRef& channel, int64_t deadline_ns, std::shared_ptr<Engine> local,
                      absl::StatusOr<std::shared_ptr<RemoteChannel>> remote);
   void ChannelBroken(const ChannelRef& channel, const absl::Status& reason);
-  // Takes the channel's transfers off the books and cancels them; the gate opens when they have
-  // all ended.
-  void DropTransfers(uint64_t channel_key, const absl::Status& reason, const GateRef& gate);
+  // Cancels the channel's transfers; the gate opens when they have all ended. With `forget` nobody
+  // may ask for them any more, nor for those that have ended already.
+  void DropTransfers(uint64_t channel_key, const absl::Status& reason, bool forget,
+                     const GateRef& gate);
   // Drops the channel itself too; false when it is there no more.
-  bool DropChannel(const ChannelRef& channel, const absl::Status& reason, const GateRef& gate);
+  bool DropChannel(const ChannelRef& channel, const absl::Status& reason, bool forget,
+                   const GateRef& gate);
+  // The same, for a caller that need not know when.
+  void DropChannel(const ChannelRef& channel, const absl::Status& reason);
   bool IsOpen(const Channel& channel) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void AnswerAt(int64_t deadline_ns, std::shared_ptr<ConnectWaiter> waiter);
 
@@ -238,7 +243,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   // Held shared from the look-up of regions until the transfer is on the books, and exclusively
   // while regions go: whoever removes a region then sees every transfer that was planned with it.
   // Taken before mutex_; two engines' may be held shared together.
-  std::shared_mutex planning_;
+  FairSharedMutex planning_;
 
   mutable Mutex mutex_;  // guards what follows; no callback runs under it
   // By the canonical id of the remote engine.

@@ -215,7 +215,7 @@ void Engine::ChannelOpened(const ChannelRef& channel, int64_t deadline_ns,
   }
   // Everybody was told that it took too long, so it must not exist.
   if (!wanted) {
-    DropChannel(channel, NoChannel(identity_.id, channel->remote_engine), std::make_shared<Gate>());
+    DropChannel(channel, NoChannel(identity_.id, channel->remote_engine));
   }
 }
 
@@ -232,21 +232,23 @@ void Engine::ChannelBroken(const ChannelRef& channel, const absl::Status& reason
   }
   for (const auto& transfer : running) transfer->Cancel(reason);
   // With AutoConnect a dead peer's channel goes by itself (contract 1.7).
-  if (options_.auto_connect) DropChannel(channel, reason, std::make_shared<Gate>());
+  if (options_.auto_connect) DropChannel(channel, reason);
 }
 
-void Engine::DropTransfers(uint64_t channel_key, const absl::Status& reason, const GateRef& gate) {
+void Engine::DropTransfers(uint64_t channel_key, const absl::Status& reason, bool forget,
+                           const GateRef& gate) {
   std::vector<TransferRef> running;
   {
     MutexLock lock(&mutex_);
     for (auto it = transfers_.begin(); it != transfers_.end();) {
       const TransferRef& transfer = it->second;
-      if (transfer->channel_key != channel_key) {
+      const bool ended = transfer->state != TransferState::kWaiting;
+      if (transfer->channel_key != channel_key || (ended && !forget)) {
         ++it;
-      } else if (transfer->state != TransferState::kWaiting) {
+      } else if (ended) {
         it = transfers_.erase(it);
       } else {
-        transfer->dropped = true;
+        transfer->dropped = forget;
         transfer->gates.push_back(gate);
         running.push_back(transfer);
         ++it;
@@ -256,7 +258,11 @@ void Engine::DropTransfers(uint64_t channel_key, const absl::Status& reason, con
   for (const auto& transfer : running) transfer->Cancel(reason);
 }
 
-bool Engine::DropChannel(const ChannelRef& channel, const absl::Status& reason,
+void Engine::DropChannel(const ChannelRef& channel, const absl::Status& reason) {
+  DropChannel(channel, reason, /*forget=*/false, std::make_shared<Gate>());
+}
+
+bool Engine::DropChannel(const ChannelRef& channel, const absl::Status& reason, bool forget,
                          const GateRef& gate) {
   std::vector<std::shared_ptr<ConnectWaiter>> waiters;
   {
@@ -271,7 +277,7 @@ bool Engine::DropChannel(const ChannelRef& channel, const absl::Status& reason,
   auto fenced = std::make_shared<Gate>([channel, gate] {
     if (channel->remote != nullptr) channel->remote->Close();
   });
-  DropTransfers(channel->key, reason, fenced);
+  DropTransfers(channel->key, reason, forget, fenced);
   return true;
 }
 
@@ -299,7 +305,7 @@ void Engine::Disconnect(absl::string_view remote_engine, int64_t timeout_ms,
                                      {.object = absl::StrCat("engine ", channel->remote_engine)});
   auto gate = std::make_shared<Gate>(
       [waiter, dead, none] { waiter->Answer(dead ? none : absl::OkStatus()); });
-  if (!DropChannel(channel, reason, gate)) {
+  if (!DropChannel(channel, reason, /*forget=*/true, gate)) {
     waiter->Answer(none);
     return;
   }

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <iterator>
 #include <mutex>
+#include <shared_mutex>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -14,7 +15,7 @@ namespace hixld {
 absl::StatusOr<std::vector<std::shared_ptr<const Region>>> Engine::Register(
     std::vector<RegionTable::Request> requests, uint64_t other_regions) {
   const uint64_t limit = context_->limits.max_regions_per_session;
-  std::shared_lock<std::shared_mutex> planning(planning_);
+  std::shared_lock<FairSharedMutex> planning(planning_);
   if (!open()) return ClosedError();
   return regions_.Add(std::move(requests), limit > other_regions ? limit - other_regions : 0);
 }
@@ -41,7 +42,7 @@ void Engine::Deregister(std::vector<uint64_t> region_ids,
   uint32_t unknown = 0;
   std::vector<TransferRef> ending;
   {
-    std::unique_lock<std::shared_mutex> planning(planning_);
+    std::unique_lock<FairSharedMutex> planning(planning_);
     const std::string connected = ConnectedTo();
     const uint64_t known = connected.empty() ? 0 : FirstKnown(region_ids);
     if (known != 0) {
@@ -97,6 +98,19 @@ void Engine::FenceInbound(const GateRef& gate) {
   for (const auto& channel : inbound) channel->handle().Fence([gate] {});
 }
 
+// An engine that listens is unique on its host: its new channel replaces one that it left behind
+// (contract 1.7). Engines that only are clients may share an id, and so may engines of different
+// hosts on loopback or on the wildcard address.
+bool Engine::SameInitiator(const InboundRequest& a, const InboundRequest& b) {
+  if (a.initiator_engine != b.initiator_engine) return false;
+  const auto initiator = ParseEndpoint(a.initiator_engine);
+  if (!initiator.ok() || !initiator->listens()) return false;
+  const auto host = [](const std::string& address) {
+    return address.substr(0, address.rfind(':'));
+  };
+  return host(a.peer_address) == host(b.peer_address);
+}
+
 absl::StatusOr<std::shared_ptr<InboundChannel>> Engine::AcceptChannel(
     const InboundRequest& request, std::shared_ptr<InboundHandle> handle) {
   auto inbound = std::make_shared<Inbound>(shared_from_this(), request, std::move(handle));
@@ -114,13 +128,8 @@ absl::StatusOr<std::shared_ptr<InboundChannel>> Engine::AcceptChannel(
            .limit = absl::StrCat(context_->limits.max_channels_per_engine, " channels"),
            .option = "limits.max_channels_per_engine"});
     }
-    // An engine that listens is unique among all nodes: its new channel replaces one that it left
-    // behind (contract 1.7). Engines that only are clients may share an id.
-    const auto initiator = ParseEndpoint(request.initiator_engine);
-    if (initiator.ok() && initiator->listens()) {
-      for (const auto& other : inbound_) {
-        if (other->request().initiator_engine == request.initiator_engine) stale = other;
-      }
+    for (const auto& other : inbound_) {
+      if (SameInitiator(other->request(), request)) stale = other;
     }
     if (stale != nullptr) inbound_.erase(stale);
     inbound_.insert(inbound);
@@ -131,6 +140,7 @@ absl::StatusOr<std::shared_ptr<InboundChannel>> Engine::AcceptChannel(
 
 absl::Status Engine::Inbound::Resolve(uint64_t address, uint64_t length,
                                       std::vector<TargetResolver::Part>* parts) {
+  if (!engine_->open()) return engine_->ClosedError();
   std::shared_ptr<const RegionSnapshot> snapshot = engine_->Regions();
   if (const Region* region = length == 0 ? nullptr : snapshot->Find(address, length)) {
     parts->push_back({.memory = {.access = region->access.get(),

@@ -1,5 +1,6 @@
 // Transfers of an engine (contract 1.8, 1.9).
 #include <algorithm>
+#include <shared_mutex>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -189,15 +190,15 @@ namespace {
 // Both engines' planning locks, shared; always in one order.
 class PlanningLocks {
  public:
-  PlanningLocks(std::shared_mutex* a, std::shared_mutex* b) {
+  PlanningLocks(FairSharedMutex* a, FairSharedMutex* b) {
     if (b != nullptr && b < a) std::swap(a, b);
-    first_ = std::shared_lock<std::shared_mutex>(*a);
-    if (b != nullptr) second_ = std::shared_lock<std::shared_mutex>(*b);
+    first_ = std::shared_lock<FairSharedMutex>(*a);
+    if (b != nullptr) second_ = std::shared_lock<FairSharedMutex>(*b);
   }
 
  private:
-  std::shared_lock<std::shared_mutex> first_;
-  std::shared_lock<std::shared_mutex> second_;
+  std::shared_lock<FairSharedMutex> first_;
+  std::shared_lock<FairSharedMutex> second_;
 };
 
 }  // namespace
@@ -382,8 +383,7 @@ void Engine::DropAfterFailure(uint64_t channel_key, const absl::Status& status) 
       }
     }
     if (channel == nullptr) return;
-    self->DropChannel(channel, Annotate(status, "an earlier transfer failed"),
-                      std::make_shared<Gate>());
+    self->DropChannel(channel, Annotate(status, "an earlier transfer failed"));
   });
 }
 

@@ -201,9 +201,13 @@ void IncomingLink::Publish() {
                              std::memory_order_release);
 }
 
+bool IncomingLink::MayLand() const {
+  return MonotonicNanos() < lease_end_ns_.load(std::memory_order_relaxed);
+}
+
 absl::Status IncomingLink::Resolve(uint64_t channel, uint64_t address, uint64_t length,
                                    std::vector<Part>* parts) {
-  if (MonotonicNanos() >= lease_end_ns_.load(std::memory_order_relaxed)) {
+  if (!MayLand()) {
     return NotConnected("nothing was heard from the initiator for too long");
   }
   const auto channels = std::atomic_load_explicit(&published_, std::memory_order_acquire);

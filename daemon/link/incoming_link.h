@@ -50,6 +50,7 @@ class IncomingLink : public ControlPath,
   // TargetResolver.
   absl::Status Resolve(uint64_t channel, uint64_t address, uint64_t length,
                        std::vector<Part>* parts) override;
+  bool MayLand() const override;
 
  private:
   class Handle;

@@ -98,6 +98,7 @@ OutgoingLink::OutgoingLink(Loop* loop, std::string peer_node, const Endpoint& pe
       started_ns_(MonotonicNanos()),
       last_pong_ns_(started_ns_),
       last_heard_ns_(started_ns_),
+      check_at_ns_(started_ns_),
       idle_since_ns_(started_ns_) {}
 
 OutgoingLink::~OutgoingLink() {
@@ -183,8 +184,13 @@ void OutgoingLink::OnPong(const hixl::wire::v1::Pong& pong) {
 
 void OutgoingLink::CheckSilence() {
   if (lost_) return;
-  const int64_t dead_at_ns = last_heard_ns_ + options_.keep_alive.timeout_ns;
-  if (MonotonicNanos() >= dead_at_ns) {
+  int64_t dead_at_ns = last_heard_ns_ + options_.keep_alive.timeout_ns;
+  const int64_t now = MonotonicNanos();
+  if (now >= check_at_ns_ + options_.keep_alive.interval_ns) {
+    // It is this loop that was held up: what the peer has said may still wait to be read.
+    dead_at_ns = std::max(dead_at_ns, now + options_.keep_alive.interval_ns);
+  }
+  if (now >= dead_at_ns) {
     return OnEnd(Failed(absl::StrCat("nothing was heard from ", peer_.ToString(), " for ",
                                      options_.keep_alive.timeout_ns / kNanosPerMilli,
                                      " ms (tcp.keepalive_timeout)"),
@@ -192,6 +198,7 @@ void OutgoingLink::CheckSilence() {
                          .option = "tcp.keepalive_timeout"}),
                  ConnectionEnd::kError);
   }
+  check_at_ns_ = dead_at_ns;
   loop_->AddTimer(dead_at_ns, [weak = weak_from_this()] {
     if (auto self = weak.lock()) self->CheckSilence();
   });

@@ -120,6 +120,7 @@ class OutgoingLink : public ControlPath, public std::enable_shared_from_this<Out
   int64_t ping_sent_ns_ = 0;
   int64_t last_pong_ns_;   // when what proves the target's lease was last heard
   int64_t last_heard_ns_;  // when anything was
+  int64_t check_at_ns_;    // when CheckSilence was to look
   int64_t idle_since_ns_;
 
   bool lost_ = false;

@@ -146,6 +146,10 @@ void Lane::Run() {
 bool Lane::Receive() {
   blocked_ = false;
   for (uint64_t received = 0;;) {
+    if (!MayLand()) {
+      Break(Failed(absl::StrCat("the lease of lane ", index_, "'s link has ended")), false);
+      return false;
+    }
     // Also after the last read of a turn: what it brought may be all that there is.
     if (absl::Status status = Parse(); !status.ok()) {
       if (attached()) Break(std::move(status), true);

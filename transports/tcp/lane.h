@@ -51,6 +51,8 @@ class Lane : public std::enable_shared_from_this<Lane> {
   virtual absl::Status OnBodyEnd() = 0;
   // False: no further frame is read until there is room for answers again.
   virtual bool MayReadFrame() { return true; }
+  // Whether what is received may still go to memory; if not, the lane is closed.
+  virtual bool MayLand() { return true; }
   // There is room for more output.
   virtual void Refill() {}
   // The connection is gone, or was closed because of what came over it; Detach has been called.

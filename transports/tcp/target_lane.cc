@@ -139,6 +139,8 @@ bool TargetLane::MayReadFrame() {
          reading_.size() < kMaxReading && writing_.size() < kMaxWriting;
 }
 
+bool TargetLane::MayLand() { return link_->resolver()->MayLand(); }
+
 // --- WRITE
 
 absl::Status TargetLane::StartWrite(const wire::FrameHeader& header,

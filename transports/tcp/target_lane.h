@@ -34,6 +34,7 @@ class TargetLane : public Lane {
                        const std::vector<wire::Piece>& pieces) override;
   absl::Status OnBodyEnd() override;
   bool MayReadFrame() override;
+  bool MayLand() override;
   void OnBroken(absl::Status reason) override;
 
  private:

@@ -97,6 +97,10 @@ class FakeSink : public TransferSink {
     MutexLock lock(&mutex_);
     while (cancelled_ < count) changed_.Wait(&mutex_);
   }
+  void WaitForJobs(size_t count) {
+    MutexLock lock(&mutex_);
+    while (jobs_.size() < count) changed_.Wait(&mutex_);
+  }
   size_t held() const {
     MutexLock lock(&mutex_);
     return jobs_.size();

@@ -55,16 +55,19 @@ TEST_CASE("a channel opens over a new link and lists the target's regions") {
 }
 
 TEST_CASE("a region list that is too long for one message arrives whole") {
-  TestNode a, b;
+  // Long lists take long where every access is checked.
+  LinkOptions patient = TestNode::Fast();
+  patient.keep_alive.timeout_ns = 20 * kNanosPerSecond;
+  TestNode a(patient), b(patient);
   const std::string engine = b.AddEngine();
   const size_t count = kRegionsPerMessage * 2 + 7;
   for (size_t i = 0; i < count; ++i) b.engines().AddRegion(0x10000 + i * 0x1000, 0x800);
-  const auto channel = a.Open(engine).get();
+  const auto channel = a.Open(engine, 20'000).get();
   REQUIRE(channel.ok());
   CHECK((*channel)->Regions()->size() == count);
   b.engines().AddRegion(0x100, 0x10);
   std::promise<absl::Status> refreshed;
-  (*channel)->RefreshRegions(MonotonicNanos() + 5 * kNanosPerSecond,
+  (*channel)->RefreshRegions(MonotonicNanos() + 20 * kNanosPerSecond,
                              [&](absl::Status status) { refreshed.set_value(std::move(status)); });
   CHECK(refreshed.get_future().get().ok());
   CHECK((*channel)->Regions()->size() == count + 1);
