@@ -105,7 +105,6 @@ struct Config {
     uint64_t max_transfers_per_engine = 4096;
     uint64_t max_descriptors_per_transfer = 1'048'576;
     uint64_t max_links = 512;
-    uint64_t max_queued_bytes_per_link = 256 * kMiB;
     uint64_t max_rpc_message_bytes = 32 * kMiB;
   } limits;
 

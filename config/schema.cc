@@ -134,7 +134,7 @@ std::vector<ConfigKey> NodeKeys() {
 std::vector<ConfigKey> WorkerKeys() {
   return {
       Count(KEY(workers.count), 0, 256,
-            "Threads that move data. 0: one less than the cores, at least one."),
+            "Threads that move data. 0: as many as there are cores, at most 8."),
       Count(KEY(workers.spin_us), 0, 1000,
             "Microseconds for which a worker looks for new work before it sleeps. Spinning is "
             "skipped where there are not more cores than workers."),
@@ -246,8 +246,6 @@ std::vector<ConfigKey> LimitKeys() {
             "Transfers of one engine that are under way or whose end was not asked for yet."),
       Count(KEY(limits.max_descriptors_per_transfer), 1, 16'777'216, "Blocks in one transfer."),
       Count(KEY(limits.max_links), 1, 65'536, "Peer nodes."),
-      Size(KEY(limits.max_queued_bytes_per_link), 16 * kMiB, 64 * kGiB,
-           "Bytes that peers may have under way to this node on one link."),
       Size(KEY(limits.max_rpc_message_bytes), 1 * kMiB, 1 * kGiB,
            "Size of one gRPC message. A block of a transfer takes 24 bytes."),
   };

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <filesystem>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -138,6 +139,7 @@ class AppImpl final : public App {
   const Config& config_;
   const int64_t started_ns_;
   gid_t group_ = static_cast<gid_t>(-1);
+  bool started_ = false;
   bool stopped_ = false;
   std::atomic<bool> stopping_{false};
   std::atomic<bool> unused_told_{false};
@@ -183,6 +185,7 @@ absl::Status AppImpl::Start() {
   HIXLD_RETURN_IF_ERROR(sessions_->Listen());
   StartWatchdog();
   if (options_.private_daemon) WatchUse(options_.first_client_ns);
+  started_ = true;
   LogInfo("daemon started", {{"version", kVersion},
                              {"pid", getpid()},
                              {"socket", options_.socket_path},
@@ -313,7 +316,9 @@ absl::Status AppImpl::StartRpc() {
   sources.version = kVersion;
   sources.node_id = absl::BytesToHexString(node_id_);
   sources.socket_path = options_.socket_path;
-  sources.config_path = config_.file;
+  if (!config_.file.empty()) {
+    sources.config_path = std::filesystem::absolute(config_.file).string();
+  }
   sources.private_daemon = options_.private_daemon;
   sources.workers = workers_->size();
   sources.security = Security();
@@ -446,7 +451,8 @@ NodeCounts AppImpl::CountNode() {
 
 void AppImpl::Stop(const std::string& reason, int64_t grace_ns) {
   if (std::exchange(stopped_, true)) return;
-  LogInfo("daemon stops", {{"reason", reason}});
+  // A start that fails says so in one line, which is main's.
+  if (started_) LogInfo("daemon stops", {{"reason", reason}});
   stopping_.store(true, std::memory_order_release);
   NotifyStopping();
   const int64_t deadline_ns = MonotonicNanos() + grace_ns;
@@ -475,7 +481,7 @@ void AppImpl::Stop(const std::string& reason, int64_t grace_ns) {
     idle->Wait(left() + kNanosPerSecond);
   }
   sessions_.reset();
-  LogInfo("daemon stopped");
+  if (started_) LogInfo("daemon stopped");
 }
 
 }  // namespace

@@ -17,8 +17,11 @@ std::string Text(const hixl::v1::ListDevicesResponse& response) {
                {"USED", Align::kRight},
                {"CAPABILITIES"}});
   for (const hixl::v1::DeviceInfo& device : response.devices()) {
+    // A backend that has no memory of its own says 0.
+    const bool has_memory = device.memory_bytes() > 0;
     table.AddRow({absl::StrCat(device.device_id()), device.backend(), device.product(),
-                  HumanBytes(device.memory_bytes()), HumanBytes(device.memory_used()),
+                  has_memory ? HumanBytes(device.memory_bytes()) : "",
+                  has_memory ? HumanBytes(device.memory_used()) : "",
                   absl::StrJoin(device.capabilities(), " ")});
   }
   return table.ToString("No devices.");

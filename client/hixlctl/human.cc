@@ -14,10 +14,13 @@ namespace {
 constexpr uint64_t kMicrosPerMilli = 1000;
 constexpr uint64_t kMicrosPerSecond = 1'000'000;
 
-// One decimal, none when it is 0.
+// Three significant digits at most, no zeros at the end: "1.25", "12.5", "125".
 std::string Short(double value) {
-  const std::string text = absl::StrFormat("%.1f", value);
-  return absl::EndsWith(text, ".0") ? text.substr(0, text.size() - 2) : text;
+  const int decimals = value < 9.995 ? 2 : value < 99.95 ? 1 : 0;
+  std::string text = absl::StrFormat("%.*f", decimals, value);
+  if (decimals > 0) text.erase(text.find_last_not_of('0') + 1);
+  if (absl::EndsWith(text, ".")) text.pop_back();
+  return text;
 }
 
 }  // namespace
@@ -27,8 +30,8 @@ std::string HumanBytes(uint64_t bytes) {
   if (bytes < 1024) return absl::StrCat(bytes, " B");
   double value = static_cast<double>(bytes) / 1024;
   size_t unit = 0;
-  // 1023.95 would be printed as 1024.
-  while (value >= 1023.95 && unit + 1 < std::size(kUnits)) {
+  // What would be printed as 1024 is 1 of the next unit.
+  while (value >= 1023.5 && unit + 1 < std::size(kUnits)) {
     value /= 1024;
     ++unit;
   }

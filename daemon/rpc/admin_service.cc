@@ -7,10 +7,13 @@
 #include <map>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "daemon/engine/engine_registry.h"
 #include "daemon/link/link.h"
 #include "daemon/rpc/call.h"
 #include "proto/base/clock.h"
+#include "proto/base/status.h"
 #include "proto/hixl/v1/admin.grpc.pb.h"
 
 namespace hixld {
@@ -229,13 +232,18 @@ class AdminService final : public v1::AdminService::CallbackService {
 
   Reactor* ListRegions(Context*, const v1::ListRegionsRequest* request,
                        v1::ListRegionsResponse* response) override {
+    bool known = request->engine_id().empty();
+    std::vector<std::string> ids;
     for (const auto& engine : sources_.engines->All()) {
-      if (!request->engine_id().empty() && engine->identity().id != request->engine_id()) continue;
+      const std::string& id = engine->identity().id;
+      ids.push_back(id);
+      if (!request->engine_id().empty() && id != request->engine_id()) continue;
+      known = true;
       const auto regions = engine->Regions();
       for (const auto& region : regions->regions()) {
         v1::RegionInfo* info = response->add_regions();
         info->set_region_id(region->id);
-        info->set_engine_id(engine->identity().id);
+        info->set_engine_id(id);
         info->set_address(region->address);
         info->set_length(region->length);
         info->set_type(region->type == MemoryType::kDevice ? v1::MEMORY_TYPE_DEVICE
@@ -243,7 +251,7 @@ class AdminService final : public v1::AdminService::CallbackService {
         info->set_access(ToProto(region->access->kind()));
       }
     }
-    return Answered();
+    return Answered(known ? absl::OkStatus() : UnknownEngine(request->engine_id(), ids));
   }
 
   Reactor* ListLinks(Context*, const v1::ListLinksRequest*,
@@ -299,10 +307,22 @@ class AdminService final : public v1::AdminService::CallbackService {
   }
 
  private:
-  static Reactor* Answered() {
+  static Reactor* Answered(const absl::Status& status = absl::OkStatus()) {
     auto* call = new CallReactor;
-    call->Reply(absl::OkStatus());
+    call->Reply(status);
     return call;
+  }
+
+  static absl::Status UnknownEngine(const std::string& id, std::vector<std::string> open) {
+    // A gRPC status has to fit into a few KiB of headers.
+    constexpr size_t kMaxListed = 16;
+    const size_t more = open.size() - std::min(open.size(), kMaxListed);
+    open.resize(open.size() - more);
+    std::string allowed = open.empty() ? "none" : absl::StrJoin(open, ", ");
+    if (more > 0) absl::StrAppend(&allowed, " and ", more, " more");
+    return ParamInvalid(
+        absl::StrCat("no engine \"", id.substr(0, 128), "\" is open; open: ", allowed),
+        {.object = absl::StrCat("engine ", id.substr(0, 128)), .allowed = allowed});
   }
 
   void AddEngines(v1::GetStatusResponse* response) const {

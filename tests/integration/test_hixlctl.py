@@ -127,7 +127,7 @@ def test_a_failed_transfer_is_remembered_with_its_reason(daemon, peer):
     assert shown(node, "status")["status"]["transfers_failed"] == 1
 
 
-def test_regions_of_one_engine(daemon, peer):
+def test_regions_of_one_engine_and_of_an_unknown_one(daemon, peer):
     node = daemon()
     here, there = peer(node), peer(node)
     here.memory(MIB), there.memory(2 * MIB)
@@ -135,6 +135,9 @@ def test_regions_of_one_engine(daemon, peer):
     [region] = json.loads(said.stdout)["regions"]
     assert region["engine_id"] == there.engine and region["length"] == 2 * MIB
     assert (region["type"], region["access"]) == ("host", "mapped")
+    unknown = node.ctl("regions", "--engine", "127.0.0.1:1")
+    assert unknown.returncode == FAILED and unknown.stdout == ""
+    assert "127.0.0.1:1" in unknown.stderr and here.engine in unknown.stderr
 
 
 def test_pools_show_what_clients_took(daemon, peer):

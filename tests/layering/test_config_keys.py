@@ -53,3 +53,16 @@ def test_the_keys_are_read_from_the_default_file():
 def test_named_keys_exist(path, spans):
     unknown = named_keys(Path(path), spans) - KNOWN
     assert not unknown, f"{path} names {', '.join(sorted(unknown))}, which config/schema.cc does not know"
+
+
+def leaves():
+    return sorted(key for key in KNOWN
+                  if not any(other.startswith(key + ".") for other in KNOWN) and key != "version")
+
+
+@pytest.mark.parametrize("key", leaves())
+def test_every_key_is_used_by_the_daemon(key):
+    # By itself, or with its whole section handed over.
+    section = key.rsplit(".", 1)[0]
+    used = re.compile(rf"config_?(?:\.|->)(?:{re.escape(key)}\b|{re.escape(section)}[,)])")
+    assert any(used.search((ROOT / path).read_text()) for path in tracked("daemon/**.cc", "daemon/**.h"))

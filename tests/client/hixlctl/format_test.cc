@@ -15,6 +15,10 @@ TEST_CASE("bytes for people") {
   CHECK(HumanBytes(1023) == "1023 B");
   CHECK(HumanBytes(1024) == "1 KiB");
   CHECK(HumanBytes(1536) == "1.5 KiB");
+  CHECK(HumanBytes(1280ULL << 20) == "1.25 GiB");
+  CHECK(HumanBytes((12ULL << 30) + (1ULL << 29)) == "12.5 GiB");
+  CHECK(HumanBytes(1000ULL << 20) == "1000 MiB");
+  CHECK(HumanBytes(100ULL << 20) == "100 MiB");
   CHECK(HumanBytes(64ULL << 20) == "64 MiB");
   CHECK(HumanBytes((1ULL << 30) - 1) == "1 GiB");
   CHECK(HumanBytes(UINT64_MAX) == "16 EiB");
