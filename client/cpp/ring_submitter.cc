@@ -44,12 +44,16 @@ absl::Status StatusOf(const ring::Producer::Result& result) {
 }
 
 // Spinning pays only where the daemon's worker has a core of its own.
-int64_t FirstSpin() { return std::thread::hardware_concurrency() > 1 ? kMaxSpinNs / 2 : 0; }
+// Asking for the cores takes system calls: once per submitter, not per transfer.
+bool HasCoresToSpin() { return std::thread::hardware_concurrency() > 1; }
 
 class RingSubmitter : public Submitter {
  public:
   RingSubmitter(std::shared_ptr<Session> session, std::unique_ptr<Submitter> fallback)
-      : session_(std::move(session)), fallback_(std::move(fallback)), spin_ns_(FirstSpin()) {}
+      : session_(std::move(session)),
+        fallback_(std::move(fallback)),
+        may_spin_(HasCoresToSpin()),
+        spin_ns_(may_spin_ ? kMaxSpinNs / 2 : 0) {}
 
   absl::Status Transfer(const TransferCall& call) override {
     ring::Producer* const rings = call.channel_id == 0 ? nullptr : session_->rings();
@@ -122,7 +126,7 @@ class RingSubmitter : public Submitter {
     const int64_t start = MonotonicNanos();
     const bool ended = rings->Wait(slot, spin, deadline);
     const int64_t took = MonotonicNanos() - start;
-    if (FirstSpin() > 0) {
+    if (may_spin_) {
       const int64_t next = took < kMaxSpinNs ? spin * 2 : spin / 2;
       spin_ns_.store(std::clamp(next, kMinSpinNs, kMaxSpinNs), std::memory_order_relaxed);
     }
@@ -156,6 +160,7 @@ class RingSubmitter : public Submitter {
 
   const std::shared_ptr<Session> session_;
   const std::unique_ptr<Submitter> fallback_;
+  const bool may_spin_;
   std::atomic<int64_t> spin_ns_;
 };
 
