@@ -104,7 +104,7 @@ absl::Status InitiatorLinkCore::Admit(const std::shared_ptr<TcpJob>& job, Admiss
                         {.object = absl::StrCat("transfer ", job->id)});
   }
   // Others wait already: the lane that was woken for them may have no room for all.
-  admission->backlog = !ready_.empty();
+  admission->backlog = !ready_[0].empty() || !ready_[1].empty();
   ListLocked(job);
   admission->new_deadline = job->deadline_ns < armed_deadline_ns_;
   if (admission->new_deadline) armed_deadline_ns_ = job->deadline_ns;
@@ -114,13 +114,14 @@ absl::Status InitiatorLinkCore::Admit(const std::shared_ptr<TcpJob>& job, Admiss
 void InitiatorLinkCore::ListLocked(const std::shared_ptr<TcpJob>& job) {
   if (job->ready) return;
   job->ready = true;
-  job->ready_at = ready_.insert(ready_.end(), job);
+  auto& list = ready_[job->staged() ? 1 : 0];
+  job->ready_at = list.insert(list.end(), job);
 }
 
 void InitiatorLinkCore::UnlistLocked(TcpJob* job) {
   if (!job->ready) return;
   job->ready = false;
-  ready_.erase(job->ready_at);
+  ready_[job->staged() ? 1 : 0].erase(job->ready_at);
 }
 
 // Wakes all lanes for many stripes; for one, the lane of the job's own worker when it is not
@@ -146,26 +147,33 @@ void InitiatorLinkCore::WakeLanes(uint32_t stripes, uint32_t worker) {
 
 std::optional<StripeWork> InitiatorLinkCore::Take(uint32_t lane, bool mapped_only) {
   MutexLock lock(&mutex_);
-  for (auto at = ready_.begin(); at != ready_.end(); ++at) {
-    std::shared_ptr<TcpJob> job = *at;
-    if (mapped_only && job->unmapped && job->direction == CopyDirection::kWrite) continue;
-    StripeWork work{job, 0};
-    if (!job->returned.empty()) {
-      work.stripe = job->returned.back();
-      job->returned.pop_back();
-    } else {
-      work.stripe = job->next++;
-    }
-    ++job->out;
-    job->lanes_used |= 1ULL << lane;
-    if (job->returned.empty() && job->next == job->stripes.size()) {
-      UnlistLocked(job.get());
-    } else {
-      ready_.splice(ready_.end(), ready_, at);
-    }
-    return work;
+  const bool direct = !ready_[0].empty();
+  const bool staged = !ready_[1].empty() && !mapped_only;
+  if (!direct && !staged) return std::nullopt;
+  const bool take_staged = staged && (!direct || staged_turn_);
+  if (direct && staged) staged_turn_ = !staged_turn_;
+  return TakeFirstLocked(&ready_[take_staged ? 1 : 0], lane);
+}
+
+// The next stripe of the first job; the job goes to the end of its list when it has more.
+StripeWork InitiatorLinkCore::TakeFirstLocked(std::list<std::shared_ptr<TcpJob>>* ready,
+                                              uint32_t lane) {
+  const std::shared_ptr<TcpJob> job = ready->front();
+  StripeWork work{job, 0};
+  if (!job->returned.empty()) {
+    work.stripe = job->returned.back();
+    job->returned.pop_back();
+  } else {
+    work.stripe = job->next++;
   }
-  return std::nullopt;
+  ++job->out;
+  job->lanes_used |= 1ULL << lane;
+  if (job->returned.empty() && job->next == job->stripes.size()) {
+    UnlistLocked(job.get());
+  } else {
+    ready->splice(ready->end(), *ready, ready->begin());
+  }
+  return work;
 }
 
 void InitiatorLinkCore::StripeDone(const StripeWork& work, absl::Status status) {

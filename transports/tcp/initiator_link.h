@@ -77,6 +77,8 @@ class InitiatorLinkCore : public std::enable_shared_from_this<InitiatorLinkCore>
   absl::Status Admit(const std::shared_ptr<TcpJob>& job, Admission* admission);
   void ListLocked(const std::shared_ptr<TcpJob>& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void UnlistLocked(TcpJob* job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  StripeWork TakeFirstLocked(std::list<std::shared_ptr<TcpJob>>* ready, uint32_t lane)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void WakeLanes(uint32_t stripes, uint32_t worker);
 
   void BeginFence(const std::shared_ptr<TcpJob>& job, absl::Status reason);
@@ -105,7 +107,10 @@ class InitiatorLinkCore : public std::enable_shared_from_this<InitiatorLinkCore>
 
   mutable Mutex mutex_;
   absl::flat_hash_map<uint64_t, std::shared_ptr<TcpJob>> jobs_ ABSL_GUARDED_BY(mutex_);
-  std::list<std::shared_ptr<TcpJob>> ready_ ABSL_GUARDED_BY(mutex_);
+  // Jobs with stripes to take; the second list has those that need staging to be sent, so that
+  // they can be passed by. Lanes take from both in turn.
+  std::list<std::shared_ptr<TcpJob>> ready_[2] ABSL_GUARDED_BY(mutex_);
+  bool staged_turn_ ABSL_GUARDED_BY(mutex_) = false;
   std::map<std::pair<uint32_t, uint32_t>, std::vector<StripeWork>> lost_ ABSL_GUARDED_BY(mutex_);
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status close_reason_ ABSL_GUARDED_BY(mutex_);

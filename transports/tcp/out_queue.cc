@@ -1,14 +1,13 @@
 #include "transports/tcp/out_queue.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 namespace hixld {
 namespace {
 
 constexpr size_t kMaxFree = 32;
-constexpr size_t kZeroBytes = 64 << 10;
-const std::byte kZeros[kZeroBytes] = {};
 
 iovec Part(const void* data, size_t length) {
   return iovec{.iov_base = const_cast<void*>(data), .iov_len = length};
@@ -54,6 +53,7 @@ void OutQueue::Recycle(std::unique_ptr<OutFrame> frame) {
   frame->text.clear();
   frame->pins.clear();
   frame->staging.reset();
+  frame->own_.reset();
   frame->parts_.clear();
   frame->at_ = 0;
   frame->offset_ = 0;
@@ -114,23 +114,32 @@ void OutQueue::Sent(uint64_t bytes) {
   }
 }
 
-// Header and table belong to the frame and stay as they are.
-void OutQueue::BlankBody(OutFrame* frame) {
-  uint64_t blank = 0;
+// Copies what is left of the body, so that the memory it comes from can go.
+void OutQueue::OwnBody(OutFrame* frame) {
+  uint64_t left = 0;
   for (size_t i = std::max(frame->at_, frame->body_at_); i < frame->parts_.size(); ++i) {
-    blank += frame->parts_[i].iov_len;
+    left += frame->parts_[i].iov_len;
   }
+  size_t at = frame->body_at_;
+  size_t offset = 0;
   if (frame->at_ >= frame->body_at_) {
-    blank -= frame->offset_;
+    at = frame->at_;
+    offset = frame->offset_;
+    left -= offset;
     frame->at_ = frame->body_at_;
     frame->offset_ = 0;
   }
-  frame->parts_.resize(frame->body_at_);
-  while (blank > 0) {
-    const size_t length = std::min<uint64_t>(blank, kZeroBytes);
-    frame->parts_.push_back(Part(kZeros, length));
-    blank -= length;
+  auto own = std::make_unique<std::byte[]>(left);
+  uint64_t copied = 0;
+  for (; at < frame->parts_.size(); ++at, offset = 0) {
+    const iovec& part = frame->parts_[at];
+    memcpy(own.get() + copied, static_cast<const std::byte*>(part.iov_base) + offset,
+           part.iov_len - offset);
+    copied += part.iov_len - offset;
   }
+  frame->parts_.resize(frame->body_at_);
+  if (left > 0) frame->parts_.push_back(Part(own.get(), left));
+  frame->own_ = std::move(own);
   frame->pins.clear();
   frame->staging.reset();
 }
@@ -147,7 +156,7 @@ void OutQueue::Abandon(Match match, absl::FunctionRef<void(const wire::FrameHead
       frames_.erase(frames_.begin() + static_cast<ptrdiff_t>(i));
       Recycle(std::move(gone));
     } else {
-      BlankBody(&frame);
+      OwnBody(&frame);
       ++i;
     }
   }

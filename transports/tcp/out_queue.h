@@ -35,6 +35,7 @@ struct OutFrame {
   uint8_t encoded_[wire::kFrameHeaderBytes];
   // Everything in order; [at_] is sent up to offset_.
   std::vector<iovec> parts_;
+  std::unique_ptr<std::byte[]> own_;
   size_t body_at_ = 0;  // the first part that is body
   size_t at_ = 0;
   size_t offset_ = 0;
@@ -60,12 +61,12 @@ class OutQueue {
 
   using Match = absl::FunctionRef<bool(const wire::FrameHeader&)>;
   // Takes matching frames of which nothing has been sent out of the queue. A matching frame that
-  // is partly sent goes on with zeros and lets its memory go: frames cannot be broken off.
+  // is partly sent cannot be broken off: it goes on with a copy and lets its memory go.
   void Abandon(Match match, absl::FunctionRef<void(const wire::FrameHeader&)> dropped);
   void Clear();
 
  private:
-  static void BlankBody(OutFrame* frame);
+  static void OwnBody(OutFrame* frame);
   void Recycle(std::unique_ptr<OutFrame> frame);
 
   std::deque<std::unique_ptr<OutFrame>> frames_;

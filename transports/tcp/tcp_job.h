@@ -49,6 +49,7 @@ struct TcpJob {
   int64_t deadline_ns = kNoDeadline;
   // Some local piece is not mapped: a WRITE gathers its bytes in staging before it sends them.
   bool unmapped = false;
+  bool staged() const { return unmapped && direction == CopyDirection::kWrite; }
   Stripes stripes;
 
   // Until the job has ended. Lanes that hold a stripe may use it without the mutex: the job does
