@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Installs what the tests need, runs all of them, ends with "N passed, N failed, N skipped".
 #
-#   tests/run.sh                 everything, sanitizer builds included
-#   tests/run.sh --quick         without clang's and the sanitizers' builds
+#   tests/run.sh                 all tests, and the sanitizers on the rooms that share memory and threads
+#   tests/run.sh --quick         without the sanitizers
+#   tests/run.sh --full          the sanitizers on every unit test and under the processes, clang too
 #   tests/run.sh --only PATTERN  only tests whose name contains PATTERN
 #   tests/run.sh --keep-reports DIR   leave the JUnit reports there
 set -uo pipefail
@@ -12,15 +13,17 @@ root=$PWD
 . deploy/lib/packages.sh
 
 quick=false
+full=false
 only=
 reports=
 while [ $# -gt 0 ]; do
   case $1 in
     --quick) quick=true ;;
+    --full) full=true ;;
     --only) only=${2:?--only needs a pattern}; shift ;;
     --keep-reports) reports=${2:?--keep-reports needs a directory}; shift ;;
-    -h | --help) sed -n '2,7s/^# \{0,1\}//p' "$0"; exit 0 ;;
-    *) echo "unknown option $1 (allowed: --quick, --only PATTERN, --keep-reports DIR)" >&2; exit 2 ;;
+    -h | --help) sed -n '2,8s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    *) echo "unknown option $1 (allowed: --quick, --full, --only PATTERN, --keep-reports DIR)" >&2; exit 2 ;;
   esac
   shift
 done
@@ -47,12 +50,16 @@ clang_format_clean() {
   git ls-files '*.cc' '*.h' | xargs -r clang-format --dry-run -Werror
 }
 
-# unit_tests CONFIG [BAZEL_OPTION...]: Bazel's tests in one configuration, reports collected.
+# Where threads, shared memory and hostile input meet.
+sanitized_rooms='tests(//tests/proto/... + //tests/transports/... + //tests/daemon/memory/...
+  + //tests/daemon/device/... + //tests/daemon/session/... + //tests/daemon/ring/...)'
+
+# unit_tests CONFIG QUERY [BAZEL_OPTION...]: Bazel's tests in one configuration, reports collected.
 unit_tests() {
-  local config=$1 target path
-  shift
+  local config=$1 query=$2 target path
+  shift 2
   local targets
-  mapfile -t targets < <(bazel query "tests(//...)" 2>/dev/null | grep -F -- "$only")
+  mapfile -t targets < <(bazel query "$query" 2>/dev/null | grep -F -- "$only")
   [ ${#targets[@]} -gt 0 ] || return 0
   bazel test --config="$config" --keep_going "$@" -- "${targets[@]}"
   local status=$?
@@ -95,7 +102,11 @@ sanitizer_daemon() {
 sanitizer_run() {
   local config=$1 bin
   section "unit tests, $config"
-  unit_tests "$config" --test_env=TSAN_OPTIONS="$TSAN_OPTIONS"
+  if ! $full; then
+    unit_tests "$config" "$sanitized_rooms" --test_env=TSAN_OPTIONS="$TSAN_OPTIONS"
+    return
+  fi
+  unit_tests "$config" 'tests(//...)' --test_env=TSAN_OPTIONS="$TSAN_OPTIONS"
   section "processes, $config daemon"
   if bin=$(sanitizer_daemon "$config"); then
     HIXLD_TEST_BIN_DIR=$bin python_tests "$config" tests/integration tests/fault -m 'not slow'
@@ -114,11 +125,11 @@ if [ -z "$only" ]; then
   step "clang-format" clang_format_clean
 fi
 section "unit tests"
-unit_tests opt
+unit_tests opt 'tests(//...)'
 section "installation"
 step "install" deploy/install.sh --prefix "$prefix" &&
   { section "processes"; python_tests opt tests; }
-if ! $quick && [ -z "$only" ]; then
+if $full && [ -z "$only" ]; then
   section "clang, thread-safety analysis"
   step "clang build" bazel build --config=clang //daemon/... //transports/... //client/...
 fi
