@@ -617,22 +617,5 @@ TEST_CASE("a forked child is refused, and neither its life nor its end disturbs 
   CHECK(pair.here == pair.there);
 }
 
-TEST_CASE("a forked child may make an engine of its own, also out of the one it inherited") {
-  Pair pair;
-  REQUIRE(pair.client.Connect(kServer, kLong) == SUCCESS);
-  const int code = InChild([&] {
-    Hixl own;
-    if (own.Initialize("127.0.0.1:0", {}) != SUCCESS) return 1;
-    if (pair.client.Initialize("127.0.0.1:0", {}) != SUCCESS) return 2;
-    MemHandle handle = nullptr;
-    if (own.RegisterMem(Range(pair.here.data(), 100), MEM_HOST, handle) != SUCCESS) return 3;
-    if (own.Connect(kServer, kLong) != SUCCESS) return 4;
-    own.Finalize();
-    return 0;
-  });
-  CHECK(code == 0);
-  CHECK(pair.client.TransferSync(kServer, READ, pair.All(), kLong) == SUCCESS);
-}
-
 }  // namespace
 }  // namespace hixl
