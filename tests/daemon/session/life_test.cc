@@ -1,7 +1,13 @@
 // How sessions end: kills, hangs, lies, floods, shutdown.
 #include <fcntl.h>
+#include <linux/userfaultfd.h>
 #include <signal.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -251,6 +257,152 @@ TEST_CASE("a hanging copy ends its session and no one else's") {
   other->Close();
   plain = nullptr;
   daemon.WaitEmpty();
+}
+
+// Memory of this process that nobody fills: whoever touches it waits until `Fill` or the end.
+class UnfilledPage {
+ public:
+  UnfilledPage() {
+    fault_fd_.reset(static_cast<int>(syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK)));
+    if (!fault_fd_.valid()) return;
+    uffdio_api api = {.api = UFFD_API, .features = 0, .ioctls = 0};
+    void* page = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    page_ = Mapping(page, 4096);
+    uffdio_register range = {.range = {.start = address(), .len = 4096},
+                             .mode = UFFDIO_REGISTER_MODE_MISSING,
+                             .ioctls = 0};
+    if (ioctl(fault_fd_.get(), UFFDIO_API, &api) != 0 ||
+        ioctl(fault_fd_.get(), UFFDIO_REGISTER, &range) != 0) {
+      fault_fd_.reset();
+    }
+  }
+  bool possible() const { return fault_fd_.valid(); }
+  uint64_t address() const { return reinterpret_cast<uint64_t>(page_.data()); }
+  void Fill() {
+    uffdio_zeropage zero = {.range = {.start = address(), .len = 4096}, .mode = 0, .zeropage = 0};
+    REQUIRE(ioctl(fault_fd_.get(), UFFDIO_ZEROPAGE, &zero) == 0);
+  }
+
+ private:
+  Mapping page_;
+  UniqueFd fault_fd_;
+};
+
+TEST_CASE("memory behind a userfaultfd that nobody serves ends the session that offers it") {
+  UnfilledPage page;
+  if (!page.possible()) {
+    WARN("skipped: userfaultfd is not allowed here");
+    return;
+  }
+  TestDaemon daemon(TestDaemon::Options{.copy_stuck_ns = 20 * kNanosPerMilli});
+  auto client = TestClient::Open(daemon.socket(), {});
+  REQUIRE(client.ok());
+  auto session = daemon.server->Find(client->token());
+  REQUIRE(session.ok());
+  daemon.HoldReleases();
+  std::byte byte{1};
+  auto plain = (*session)->PlainMemoryAccess(page.address(), 4096);
+  auto copy = Start(plain.get(), true, {{.offset = 5, .host = &byte, .length = 1}});
+  const auto goodbye = client->Receive();
+  REQUIRE(goodbye.ok());
+  CHECK_THAT(goodbye->message.goodbye().reason(), Catch::Contains("process_vm_readv"));
+  daemon.WaitHeld();
+  CHECK(daemon.server->List()[0].state == "stuck");
+  // The copy has not ended, so it may still write; `done` says when that is over.
+  CHECK(copy.wait_for(std::chrono::seconds(0)) == std::future_status::timeout);
+  page.Fill();
+  CHECK(copy.get().ok());
+  CHECK(byte == std::byte{0});
+  daemon.LetGo();
+  daemon.WaitEmpty();
+}
+
+TEST_CASE("a probe that hangs costs the client its connection, and its user the probing") {
+  UnfilledPage page;
+  if (!page.possible()) {
+    WARN("skipped: userfaultfd is not allowed here");
+    return;
+  }
+  TestDaemon daemon(TestDaemon::Options{.copy_stuck_ns = 20 * kNanosPerMilli});
+  auto client = TestClient::Connect(daemon.socket());
+  REQUIRE(client.ok());
+  FdMessage message;
+  message.mutable_hello()->set_protocol_version(1);
+  message.mutable_hello()->set_probe_address(page.address());
+  message.mutable_hello()->set_probe_value(std::string(16, '\0'));
+  const auto goodbye = client->Ask(message);
+  REQUIRE(goodbye.ok());
+  CHECK_THAT(goodbye->message.goodbye().reason(), Catch::Contains("probe of pid"));
+  auto next = TestClient::Open(daemon.socket(), {});
+  REQUIRE(next.ok());
+  CHECK(!next->welcome().process_memory_readable());
+  page.Fill();
+}
+
+TEST_CASE("control work that hangs delays the release, not the fence, and only its own session") {
+  TestDaemon daemon;
+  auto client = TestClient::Open(daemon.socket(), {});
+  auto other = TestClient::Open(daemon.socket(), {});
+  REQUIRE((client.ok() && other.ok()));
+  auto session = daemon.server->Find(client->token());
+  REQUIRE(session.ok());
+  std::promise<void> gate, hanging;
+  REQUIRE((*session)
+              ->RunBlocking("device call",
+                            [&hanging, open = gate.get_future().share()] {
+                              hanging.set_value();
+                              open.wait();
+                            })
+              .ok());
+  hanging.get_future().wait();
+  daemon.HoldReleases();
+  client->Close();
+  // The observers are told although the session's own queue hangs.
+  daemon.WaitHeld();
+  daemon.LetGo();
+  UniqueFd memory = *CreateSealedMemfd("other", 4096);
+  CHECK(other->PutMemory(memory.get(), 4096).ok());
+  CHECK(daemon.server->size() == 2);
+  gate.set_value();
+  other->Close();
+  daemon.WaitEmpty();
+}
+
+TEST_CASE("without descriptors the daemon refuses for a moment and then goes on") {
+  TestDaemon daemon;
+  // A client of its own, so that this process needs no descriptor for it.
+  int out[2];
+  REQUIRE(pipe2(out, O_CLOEXEC) == 0);
+  rlimit before;
+  REQUIRE(getrlimit(RLIMIT_NOFILE, &before) == 0);
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  strcpy(address.sun_path, (daemon.socket() + ".fd").c_str());
+  int go[2];
+  REQUIRE(pipe2(go, O_CLOEXEC) == 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    char byte;
+    close(go[1]);
+    if (read(go[0], &byte, 1) != 0) _exit(1);
+    const int fd = socket(AF_UNIX, SOCK_SEQPACKET, 0);
+    if (connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0) _exit(2);
+    const bool refused = recv(fd, &byte, 1, 0) <= 0;
+    _exit(write(out[1], refused ? "r" : "?", 1) == 1 ? 0 : 3);
+  }
+  // The lowest free number is the first that is not allowed any more.
+  const int lowest = dup(out[0]);
+  close(lowest);
+  const rlimit none = {.rlim_cur = static_cast<rlim_t>(lowest), .rlim_max = before.rlim_max};
+  REQUIRE(setrlimit(RLIMIT_NOFILE, &none) == 0);
+  close(go[1]);
+  char answer = 0;
+  CHECK(read(out[0], &answer, 1) == 1);
+  CHECK(answer == 'r');
+  REQUIRE(setrlimit(RLIMIT_NOFILE, &before) == 0);
+  waitpid(child, nullptr, 0);
+  for (const int fd : {go[0], out[0], out[1]}) close(fd);
+  CHECK(TestClient::Open(daemon.socket(), {}).ok());
 }
 
 TEST_CASE("a client that does not read is closed") {
