@@ -1,13 +1,9 @@
 // How sessions begin: sockets, locks, hello, tokens, limits.
 #include <fcntl.h>
 #include <sys/file.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <sys/wait.h>
 
-#include <cerrno>
-#include <cstring>
 #include <fstream>
 #include <thread>
 
@@ -169,31 +165,6 @@ TEST_CASE("the socket's mode is exact under every umask") {
     CHECK(S_ISSOCK(st.st_mode));
   }
   umask(before);
-}
-
-TEST_CASE("another user gets in by the socket's mode only") {
-  if (getuid() != 0) {
-    WARN("skipped: needs root to become another user");
-    return;
-  }
-  const mode_t mode = GENERATE(0660, 0666);
-  TestDaemon daemon(TestDaemon::Options{.mode = mode});
-  const std::string path = daemon.socket() + ".fd";
-  REQUIRE(chmod(path.substr(0, path.rfind('/')).c_str(), 0755) == 0);
-  sockaddr_un address = {};
-  address.sun_family = AF_UNIX;
-  strcpy(address.sun_path, path.c_str());
-  const pid_t child = fork();
-  if (child == 0) {
-    if (setresgid(65534, 65534, 65534) != 0 || setresuid(65534, 65534, 65534) != 0) _exit(255);
-    const int fd = socket(AF_UNIX, SOCK_SEQPACKET, 0);
-    const int result = connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address));
-    _exit(result == 0 ? 0 : errno);
-  }
-  int status = 0;
-  waitpid(child, &status, 0);
-  REQUIRE(WIFEXITED(status));
-  CHECK(WEXITSTATUS(status) == (mode == 0666 ? 0 : EACCES));
 }
 
 TEST_CASE("a second daemon on the same socket is told who has it, and the first serves on") {
