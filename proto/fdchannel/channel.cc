@@ -93,9 +93,12 @@ absl::StatusOr<FdPacket> ReceiveFdPacket(int socket, std::vector<UniqueFd>* refu
   header.msg_control = control;
   header.msg_controllen = sizeof(control);
   ssize_t received;
+  int resets = 0;
   do {
     received = recvmsg(socket, &header, MSG_CMSG_CLOEXEC);
-  } while (received < 0 && errno == EINTR);
+    // A peer that closes with packets of ours unread resets the connection; what it said before
+    // that, such as a Goodbye, is still there to be read after the reset has been reported once.
+  } while (received < 0 && (errno == EINTR || (errno == ECONNRESET && resets++ == 0)));
   if (received < 0) {
     if (errno == EAGAIN || errno == EWOULDBLOCK) return absl::AbortedError("no packet");
     if (errno == ECONNRESET) return absl::UnavailableError("the fd channel's peer is gone");
