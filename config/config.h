@@ -86,6 +86,12 @@ struct Config {
     uint64_t chunk_bytes = 256 * kKiB;
   } local;
 
+  struct Batching {
+    uint64_t window_us = 0;
+    uint64_t max_requests = 64;
+    uint64_t max_bytes = 256 * kKiB;
+  } batching;
+
   struct Rings {
     uint64_t entries = 1024;
     uint64_t slots = 4096;

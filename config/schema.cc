@@ -134,7 +134,7 @@ std::vector<ConfigKey> NodeKeys() {
 std::vector<ConfigKey> WorkerKeys() {
   return {
       Count(KEY(workers.count), 0, 256,
-            "Threads that move data. 0: as many as there are cores, at most 8."),
+            "Threads that move data. 0: one fewer than there are cores, at least 1 and at most 8."),
       Count(KEY(workers.spin_us), 0, 1000,
             "Microseconds for which a worker looks for new work before it sleeps. Spinning is "
             "skipped where there are not more cores than workers."),
@@ -196,7 +196,8 @@ std::vector<ConfigKey> TcpKeys() {
            "Send and receive buffer of a lane's socket. 0: the kernel's own tuning."),
       TextList(
           KEY(tcp.interfaces), "names of network interfaces, at most 16", 0, 16, CheckInterface,
-          "Interfaces over which lanes are spread, in turn. Empty: the routing table decides."),
+          "Interfaces through which lanes leave, in turn; peers must answer on each of them. Empty: "
+          "the routing table decides."),
       Duration(KEY(tcp.connect_timeout), milliseconds(100), minutes(2),
                "How long one attempt to connect to a peer may take."),
       Duration(KEY(tcp.keepalive_interval), milliseconds(100), minutes(1),
@@ -208,6 +209,18 @@ std::vector<ConfigKey> TcpKeys() {
            "Transfers within the node that are larger are copied by several threads."),
       Size(KEY(local.chunk_bytes), 64 * kKiB, 1 * kGiB,
            "Size of the pieces that the threads take in turn."),
+  };
+}
+
+std::vector<ConfigKey> BatchingKeys() {
+  return {
+      Count(KEY(batching.window_us), 0, 100'000,
+            "Microseconds for which a transfer to another node that is smaller than half of "
+            "batching.max_bytes waits for others of its engine and direction, to go with them as "
+            "one. 0: it does not wait. An engine sets its own with hixld.batching.window_us (and "
+            "the others alike) in GlobalResourceConfig."),
+      Count(KEY(batching.max_requests), 2, 4096, "Transfers that go as one, at most."),
+      Size(KEY(batching.max_bytes), 4096, 16 * kMiB, "Bytes that go as one, at most."),
   };
 }
 
@@ -276,7 +289,7 @@ std::vector<ConfigKey> MakeKeys() {
       "version", [](Config & c) -> auto& { return c.version; }, 1, 1,
       "Format of this file. Required.")};
   for (auto* group : {&SocketKeys, &NodeKeys, &WorkerKeys, &PoolKeys, &DeviceKeys, &TcpKeys,
-                      &RingKeys, &LimitKeys, &TelemetryKeys}) {
+                      &BatchingKeys, &RingKeys, &LimitKeys, &TelemetryKeys}) {
     for (ConfigKey& key : (*group)()) keys.push_back(std::move(key));
   }
   return keys;
@@ -323,6 +336,7 @@ const std::vector<ConfigSection>& ConfigSections() {
       {"devices.sim", "NPUs imitated on the CPU."},
       {"tcp", "The TCP transport between nodes."},
       {"local", "Copies within the node."},
+      {"batching", "Merging of tiny transfers between nodes."},
       {"rings", "Shared-memory rings between client and daemon; one set per client process."},
       {"limits", "Reaching one is RESOURCE_EXHAUSTED; the error names the key."},
       {"log", "Messages of the daemon."},

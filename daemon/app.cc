@@ -81,7 +81,9 @@ absl::StatusOr<gid_t> GroupId(const std::string& name) {
 
 uint32_t WorkerCount(const Config& config) {
   if (config.workers.count != 0) return static_cast<uint32_t>(config.workers.count);
-  return std::clamp(std::thread::hardware_concurrency(), 1u, 8u);
+  // One core stays for the clients: with a worker on each, a caller that waits for an answer takes
+  // the core of the worker that would give it.
+  return std::clamp(std::thread::hardware_concurrency(), 2u, 9u) - 1;
 }
 
 // A worker that spins takes a core from whoever it waits for, where there are no others.
@@ -133,6 +135,7 @@ class AppImpl final : public App {
   void WatchUse(int64_t wait_ns);
   std::string Security() const;
   std::vector<LinkDescription> Links();
+  std::vector<PoolDescription> Pools() const;
   NodeCounts CountNode();
 
   const AppOptions options_;
@@ -256,6 +259,9 @@ void AppImpl::MakeEngines() {
                      .max_channels_per_engine = config_.limits.max_channels_per_engine,
                      .max_transfers_per_engine = config_.limits.max_transfers_per_engine,
                      .max_descriptors_per_transfer = config_.limits.max_descriptors_per_transfer};
+  context_.batching = {.window_ns = static_cast<int64_t>(config_.batching.window_us) * 1000,
+                       .max_requests = config_.batching.max_requests,
+                       .max_bytes = config_.batching.max_bytes};
   context_.local = local_.get();
   context_.control = control_.get();
   context_.workers = workers_->size();
@@ -328,9 +334,7 @@ absl::Status AppImpl::StartRpc() {
   sources.links = links_.get();
   sources.transfers = &transfers_;
   sources.devices = [this] { return devices_->List(); };
-  sources.pools = [this] {
-    return std::vector<PoolDescription>{Describe(*host_pool_), Describe(*relay_pool_)};
-  };
+  sources.pools = [this] { return Pools(); };
   sources.huge_page_fallbacks = [this] { return host_pool_->stats().huge_page_fallbacks; };
   std::vector<std::unique_ptr<grpc::Service>> services;
   services.push_back(
@@ -367,12 +371,11 @@ absl::Status AppImpl::StartMetrics() {
   };
   readers.pools = [this] {
     std::vector<PoolCounts> pools;
-    for (const ArenaPool* pool : {host_pool_.get(), relay_pool_.get()}) {
-      const ArenaPool::Stats stats = pool->stats();
-      pools.push_back({.pool = pool->options().name,
-                       .capacity_bytes = stats.capacity_bytes,
-                       .used_bytes = stats.used_bytes,
-                       .buffers = stats.buffers});
+    for (PoolDescription& pool : Pools()) {
+      pools.push_back({.pool = std::move(pool.name),
+                       .capacity_bytes = pool.capacity_bytes,
+                       .used_bytes = pool.used_bytes,
+                       .buffers = pool.buffers});
     }
     return pools;
   };
@@ -431,6 +434,12 @@ std::vector<LinkDescription> AppImpl::Links() {
   return *links;
 }
 
+std::vector<PoolDescription> AppImpl::Pools() const {
+  std::vector<PoolDescription> pools = {Describe(*host_pool_), Describe(*relay_pool_)};
+  for (const ArenaPool* pool : devices_->Pools()) pools.push_back(Describe(*pool));
+  return pools;
+}
+
 NodeCounts AppImpl::CountNode() {
   NodeCounts counts;
   for (const auto& engine : engines_->All()) {
@@ -444,7 +453,10 @@ NodeCounts AppImpl::CountNode() {
   }
   counts.sessions = sessions_->size();
   counts.links = Links().size();
-  counts.transfers_active = transfers_.Totals().active;
+  const TransferTotals totals = transfers_.Totals();
+  counts.transfers_active = totals.active;
+  counts.merges = totals.merges;
+  counts.merged_transfers = totals.merged_transfers;
   counts.huge_page_fallbacks = host_pool_->stats().huge_page_fallbacks;
   return counts;
 }

@@ -96,7 +96,7 @@ absl::StatusOr<CaseResult> CaseRunner::RunCase(const Case& what, Regions& region
   HIXLD_RETURN_IF_ERROR(target_.Ask(absl::StrCat("plan ", what.plan.ToText())).status());
   const auto movers =
       TransferMovers(engine_, what.plan, regions.places(),
-                     {target_engine_, options_.arrays, options_.timeout_ms, what.depth});
+                     {target_engine_, options_.form, options_.timeout_ms, what.depth});
   for (uint64_t number = 0; number < options_.rounds; ++number) {
     if (options_.check) HIXLD_RETURN_IF_ERROR(Fill(what.plan, regions, number));
     HIXLD_ASSIGN_OR_RETURN(

@@ -44,7 +44,7 @@ class TransferMover : public Mover {
         settings_(settings),
         remote_engine_(settings.remote_engine.c_str()),
         requests_(settings.depth) {
-    settings.arrays ? MakeArrays(places) : MakeDescriptors(places);
+    Make(places);
   }
 
   uint64_t count() const override { return blocks_.cuts().size(); }
@@ -54,21 +54,12 @@ class TransferMover : public Mover {
   uint64_t bytes(uint64_t index) const override { return blocks_.cuts()[index].bytes; }
 
   absl::Status Move(uint64_t index) override {
-    const hixl::Status status =
-        settings_.arrays ? hixl::HixlExt::TransferSync(engine_.hixl(), remote_engine_, Op(index),
-                                                       Arrays(index), settings_.timeout_ms)
-                         : engine_.hixl().TransferSync(remote_engine_, Op(index),
-                                                       descriptors_[index], settings_.timeout_ms);
+    const hixl::Status status = TransferSync(index);
     return status == hixl::SUCCESS ? absl::OkStatus() : FromHixl(status, Describe(index));
   }
 
   absl::Status Submit(uint64_t index, uint64_t slot) override {
-    hixl::TransferReq& request = requests_[slot];
-    const hixl::Status status =
-        settings_.arrays ? hixl::HixlExt::TransferAsync(engine_.hixl(), remote_engine_, Op(index),
-                                                        Arrays(index), {}, request)
-                         : engine_.hixl().TransferAsync(remote_engine_, Op(index),
-                                                        descriptors_[index], {}, request);
+    const hixl::Status status = TransferAsync(index, requests_[slot]);
     return status == hixl::SUCCESS ? absl::OkStatus() : FromHixl(status, Describe(index));
   }
 
@@ -82,6 +73,68 @@ class TransferMover : public Mover {
   }
 
  private:
+  hixl::Status TransferSync(uint64_t index) {
+    switch (settings_.form) {
+      case BatchForm::kArrays:
+        return hixl::HixlExt::TransferSync(engine_.hixl(), remote_engine_, Op(index), Arrays(index),
+                                           settings_.timeout_ms);
+      case BatchForm::kBlocks:
+        return hixl::HixlExt::TransferSync(engine_.hixl(), remote_engine_, Op(index), Blocks(index),
+                                           settings_.timeout_ms);
+      case BatchForm::kDescriptors:
+        break;
+    }
+    return engine_.hixl().TransferSync(remote_engine_, Op(index), descriptors_[index],
+                                       settings_.timeout_ms);
+  }
+  hixl::Status TransferAsync(uint64_t index, hixl::TransferReq& request) {
+    switch (settings_.form) {
+      case BatchForm::kArrays:
+        return hixl::HixlExt::TransferAsync(engine_.hixl(), remote_engine_, Op(index),
+                                            Arrays(index), {}, request);
+      case BatchForm::kBlocks:
+        return hixl::HixlExt::TransferAsync(engine_.hixl(), remote_engine_, Op(index),
+                                            Blocks(index), {}, request);
+      case BatchForm::kDescriptors:
+        break;
+    }
+    return engine_.hixl().TransferAsync(remote_engine_, Op(index), descriptors_[index], {},
+                                        request);
+  }
+  void Make(Places places) {
+    switch (settings_.form) {
+      case BatchForm::kDescriptors:
+        return MakeDescriptors(places);
+      case BatchForm::kArrays:
+        return MakeArrays(places);
+      case BatchForm::kBlocks:
+        return MakeBlocks(places);
+    }
+  }
+  // One table per side covers the thread's area.
+  void MakeBlocks(Places places) {
+    const uint64_t stride = BlockStride(plan_);
+    uint64_t local = UINT64_MAX;
+    uint64_t remote = UINT64_MAX;
+    for (const Block& block : blocks_.blocks()) {
+      local = std::min(local, block.local);
+      remote = std::min(remote, block.remote);
+    }
+    for (const Block& block : blocks_.blocks()) {
+      local_blocks_.push_back(static_cast<uint32_t>((block.local - local) / stride));
+      remote_blocks_.push_back(static_cast<uint32_t>((block.remote - remote) / stride));
+    }
+    const auto count = [](const std::vector<uint32_t>& indices) {
+      return *std::max_element(indices.begin(), indices.end()) + 1;
+    };
+    local_table_ = {places.local + local, stride, plan_.block, count(local_blocks_)};
+    remote_table_ = {places.remote + remote, stride, plan_.block, count(remote_blocks_)};
+  }
+  hixl::BlockBatch Blocks(uint64_t index) const {
+    const uint64_t from = blocks_.cuts()[index].from;
+    return {&local_table_,        &remote_table_,        1,
+            &local_blocks_[from], &remote_blocks_[from], blocks(index)};
+  }
   void MakeArrays(Places places) {
     for (const Block& block : blocks_.blocks()) {
       local_.push_back(places.local + block.local);
@@ -121,6 +174,10 @@ class TransferMover : public Mover {
   std::vector<uint64_t> local_;
   std::vector<uint64_t> remote_;
   std::vector<uint64_t> lengths_;
+  hixl::BlockTable local_table_;
+  hixl::BlockTable remote_table_;
+  std::vector<uint32_t> local_blocks_;
+  std::vector<uint32_t> remote_blocks_;
 };
 
 class MemcpyMover : public Mover {

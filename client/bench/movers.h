@@ -20,7 +20,7 @@ struct Places {
 
 struct TransferSettings {
   std::string remote_engine;
-  bool arrays = false;
+  BatchForm form = BatchForm::kDescriptors;
   int32_t timeout_ms = 0;
   // 0: synchronous.
   uint64_t depth = 0;

@@ -94,6 +94,16 @@ class Parser {
                  return absl::OkStatus();
                });
   }
+  template <typename T>
+  CLI::Option* Choice(const std::string& option, const std::string& help,
+                      const std::vector<std::string>& allowed, T* out) {
+    return Add(option, absl::StrCat(help, ": ", absl::StrJoin(allowed, ", ")), "NAME",
+               [out, &allowed](const std::string& name, const std::string& text) {
+                 const auto chosen = ParseChoice(name, text, allowed);
+                 if (chosen.ok()) *out = static_cast<T>(*chosen);
+                 return chosen.status();
+               });
+  }
   CLI::Option* Flag(const std::string& option, const std::string& help, bool* out) {
     return app_.add_flag(option, *out, help);
   }
@@ -211,7 +221,8 @@ void AddSweepOptions(Parser& parser, InitiatorOptions& out) {
                  &out.target_memory);
   parser.Value("--working-set", "Bytes per thread over which transfers walk (one transfer's)",
                "SIZE", kMemoryBounds, ParseSize, &out.working_set);
-  parser.Flag("--arrays", "Batches as arrays (HixlExt) instead of descriptors", &out.arrays);
+  parser.Choice("--batch-as", "How batches are handed over (descriptors)", BatchFormNames(),
+                &out.form);
   parser.List("--depth", "With --async: transfers under way per thread (16)", "COUNTS",
               kDepthBounds, ParseCount, &out.depths);
 }

@@ -67,8 +67,7 @@ struct InitiatorOptions {
   std::vector<MemoryKind> target_memory;
   // Bytes per thread over which transfers walk; 0: the same blocks again and again.
   uint64_t working_set = 0;
-  // Batches as arrays (HixlExt) instead of vectors of descriptors.
-  bool arrays = false;
+  BatchForm form = BatchForm::kDescriptors;
   // Blocks come from a model's KV cache instead of `blocks`; tensors 0: they do not.
   KvShape kv;
   std::string kv_name;

@@ -20,13 +20,6 @@ constexpr uint64_t kLimit = uint64_t{1} << 46;
 
 uint64_t RoundUp(uint64_t value, uint64_t to) { return (value + to - 1) / to * to; }
 
-// Distance of two places for a block.
-uint64_t Stride(const Plan& plan) {
-  if (plan.layout != Layout::kScattered) return plan.block;
-  const uint64_t gap = std::clamp<uint64_t>(plan.block / 4, 64, 4096);
-  return plan.block + RoundUp(gap, 64);
-}
-
 // Places in one tensor: when scattered, a quarter of them stays unused.
 uint64_t Slots(const Plan& plan) {
   const uint64_t blocks = plan.blocks_per_tensor;
@@ -34,7 +27,7 @@ uint64_t Slots(const Plan& plan) {
 }
 
 uint64_t AreaBytes(const Plan& plan) {
-  return RoundUp(plan.tensors * Slots(plan) * Stride(plan), kAreaAlignment);
+  return RoundUp(plan.tensors * Slots(plan) * BlockStride(plan), kAreaAlignment);
 }
 
 // The first `count` elements of a random order of 0..range-1.
@@ -65,6 +58,12 @@ absl::Status CheckNumbers(const Plan& plan, absl::string_view text) {
 
 }  // namespace
 
+uint64_t BlockStride(const Plan& plan) {
+  if (plan.layout != Layout::kScattered) return plan.block;
+  const uint64_t gap = std::clamp<uint64_t>(plan.block / 4, 64, 4096);
+  return plan.block + RoundUp(gap, 64);
+}
+
 const std::vector<std::string>& OpNames() {
   static const std::vector<std::string>& names =
       *new std::vector<std::string>{"read", "write", "mix"};
@@ -74,6 +73,12 @@ const std::vector<std::string>& OpNames() {
 const std::vector<std::string>& LayoutNames() {
   static const std::vector<std::string>& names =
       *new std::vector<std::string>{"contiguous", "scattered", "shuffled"};
+  return names;
+}
+
+const std::vector<std::string>& BatchFormNames() {
+  static const std::vector<std::string>& names =
+      *new std::vector<std::string>{"descriptors", "arrays", "blocks"};
   return names;
 }
 
@@ -143,7 +148,7 @@ std::vector<Block> BlocksOfThread(const Plan& plan, uint64_t thread) {
     local = RandomOrder(slots, count, random);
     remote = local;
   }
-  const uint64_t stride = Stride(plan);
+  const uint64_t stride = BlockStride(plan);
   const uint64_t start = kGuard + thread * AreaBytes(plan);
   std::vector<Block> blocks;
   blocks.reserve(plan.blocks_per_thread());

@@ -17,9 +17,17 @@ enum class Layout {
   kShuffled,    // block after block, but listed in a random order
 };
 
+// How a batch is handed to the library.
+enum class BatchForm {
+  kDescriptors,  // Hixl, a vector of descriptors
+  kArrays,       // HixlExt::TransferArrays
+  kBlocks,       // HixlExt::BlockBatch
+};
+
 // Names in the order of the enums, as options and reports spell them.
 const std::vector<std::string>& OpNames();
 const std::vector<std::string>& LayoutNames();
+const std::vector<std::string>& BatchFormNames();
 
 // A seeded generator whose numbers are the same everywhere (SplitMix64).
 class Random {
@@ -64,6 +72,10 @@ struct Block {
   uint64_t remote;
   uint64_t length;
 };
+
+// Bytes from one place for a block to the next; every block lies a multiple of it after the first
+// place of its thread.
+uint64_t BlockStride(const Plan& plan);
 
 // All blocks of thread `thread`, in the order in which they are moved; transfer i takes those from
 // i * batch on. The last transfer may have fewer.

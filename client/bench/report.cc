@@ -97,7 +97,7 @@ std::string JsonLine(const CaseResult& result, const InitiatorOptions& options) 
       {"threads", plan.threads},
       {"depth", result.what.depth},
       {"transfers_per_pass", plan.transfers_per_thread()},
-      {"arrays", options.arrays},
+      {"batch_as", BatchFormNames()[static_cast<size_t>(options.form)]},
       {"checked", options.check},
       {"gb_per_s", Median(result.gigabytes)},
       {"transfers_per_s", Median(result.transfers)},

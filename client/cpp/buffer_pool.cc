@@ -74,6 +74,10 @@ absl::StatusOr<std::unique_ptr<PoolBuffer>> PoolBuffer::Allocate(
     }
     buffer->address_ = reinterpret_cast<uint64_t>(buffer->arena_->data()) + response.arena_offset();
     backing.arena = buffer->arena_;
+    if (kind == MemoryKind::kDevice) {
+      buffer->device_address_ = response.device_address();
+      session->device_memory().Add(buffer->device_address_, response.length(), buffer->address_);
+    }
   }
   connection->buffers().Add(buffer->address_, response.length(), std::move(backing));
   return buffer;
@@ -82,6 +86,7 @@ absl::StatusOr<std::unique_ptr<PoolBuffer>> PoolBuffer::Allocate(
 PoolBuffer::~PoolBuffer() {
   if (getpid() != owner_ || buffer_id_ == 0) return;
   connection_->buffers().Remove(address_);
+  session_->device_memory().Remove(device_address_);
   if (!session_->alive()) return;
   v1::FreeBufferRequest request;
   request.set_buffer_id(buffer_id_);

@@ -62,6 +62,7 @@ class PoolBuffer {
   uint64_t buffer_id_ = 0;
   uint64_t length_ = 0;
   uint64_t address_ = 0;
+  uint64_t device_address_ = 0;  // 0: host memory, or none of ours to copy
   std::shared_ptr<Arena> arena_;
 };
 

@@ -9,6 +9,7 @@
 #include "client/cpp/hixl_impl.h"
 #include "client/cpp/last_error.h"
 #include "client/cpp/log.h"
+#include "client/cpp/prepared_blocks.h"
 #include "proto/base/status.h"
 #include "proto/base/version.h"
 
@@ -21,6 +22,7 @@ using hixld::client::LastErrorRecord;
 using hixld::client::MemoryKind;
 using hixld::client::MemoryRange;
 using hixld::client::PoolBuffer;
+using hixld::client::PreparedBlocks;
 using hixld::client::RecordError;
 
 std::string ToString(const AscendString& text) {
@@ -170,6 +172,32 @@ Status HixlExt::TransferAsync(Hixl& engine, const AscendString& remote_engine, T
     HIXLD_ASSIGN_OR_RETURN(const uint64_t request,
                            live.Submit(ToString(remote_engine), DirectionOf(operation),
                                        ViewOf(arrays), optional_args.user_data));
+    req = reinterpret_cast<TransferReq>(request);
+    return absl::OkStatus();
+  });
+}
+
+Status HixlExt::TransferSync(Hixl& engine, const AscendString& remote_engine, TransferOp operation,
+                             const BlockBatch& blocks, int32_t timeout_in_millis) {
+  return WithEngine(*engine.impl_, [&](Engine& live) -> absl::Status {
+    HIXLD_RETURN_IF_ERROR(CheckOp(operation));
+    PreparedBlocks prepared;
+    HIXLD_RETURN_IF_ERROR(prepared.Prepare(blocks));
+    return live.Transfer(ToString(remote_engine), DirectionOf(operation), prepared.view(),
+                         timeout_in_millis);
+  });
+}
+
+Status HixlExt::TransferAsync(Hixl& engine, const AscendString& remote_engine, TransferOp operation,
+                              const BlockBatch& blocks, const TransferArgs& optional_args,
+                              TransferReq& req) {
+  return WithEngine(*engine.impl_, [&](Engine& live) -> absl::Status {
+    HIXLD_RETURN_IF_ERROR(CheckOp(operation));
+    PreparedBlocks prepared;
+    HIXLD_RETURN_IF_ERROR(prepared.Prepare(blocks));
+    HIXLD_ASSIGN_OR_RETURN(const uint64_t request,
+                           live.Submit(ToString(remote_engine), DirectionOf(operation),
+                                       prepared.view(), optional_args.user_data));
     req = reinterpret_cast<TransferReq>(request);
     return absl::OkStatus();
   });

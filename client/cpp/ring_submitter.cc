@@ -107,13 +107,20 @@ class RingSubmitter : public Submitter {
  private:
   absl::StatusOr<uint32_t> Push(ring::Producer* rings, const TransferCall& call, int64_t deadline) {
     std::vector<ring::Descriptor> copy;
-    const auto slot = rings->Submit(
-        {.engine = call.engine_handle,
-         .channel = call.channel_id,
-         .op = call.direction == TransferDirection::kRead ? ring::Op::kRead : ring::Op::kWrite,
-         .timeout_ns = static_cast<uint64_t>(call.timeout_ms) * kNanosPerMilli,
-         .descriptors = DescriptorsOf(call.batch, &copy),
-         .room_deadline_ns = deadline});
+    ring::Producer::Request request = {
+        .engine = call.engine_handle,
+        .channel = call.channel_id,
+        .op = call.direction == TransferDirection::kRead ? ring::Op::kRead : ring::Op::kWrite,
+        .timeout_ns = static_cast<uint64_t>(call.timeout_ms) * kNanosPerMilli,
+        .room_deadline_ns = deadline};
+    if (const BlockView* const blocks = call.batch.blocks) {
+      request.tables = blocks->tables;
+      request.local_blocks = blocks->local_blocks;
+      request.remote_blocks = blocks->remote_blocks;
+    } else {
+      request.descriptors = DescriptorsOf(call.batch, &copy);
+    }
+    const auto slot = rings->Submit(request);
     if (slot.status().code() == absl::StatusCode::kUnavailable) {
       return SessionLost(session_->lost_reason());
     }

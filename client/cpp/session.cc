@@ -11,6 +11,7 @@
 #include <chrono>
 #include <climits>
 #include <fstream>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -245,11 +246,6 @@ void Session::Answer(FdPacket packet) {
 // an arena that is not known yet is put aside until the arena is there.
 void Session::ServeCopy(const Message& message) {
   const auto& command = message.copy_command();
-  if (command.device_memory()) {
-    // Device addresses mean nothing to a process without a device context.
-    ReplyCopyDone(message.request_id(), EOPNOTSUPP, 0);
-    return;
-  }
   const std::shared_ptr<Arena> arena = KnownArena(command.arena_id());
   if (arena == nullptr) {
     Message ask;
@@ -263,10 +259,14 @@ void Session::ServeCopy(const Message& message) {
     return;
   }
   for (const auto& slice : command.slices()) {
-    const int error =
-        command.to_arena()
-            ? arena->CopyFromMemory(slice.client_address(), slice.arena_offset(), slice.length())
-            : arena->CopyToMemory(slice.client_address(), slice.arena_offset(), slice.length());
+    const std::optional<uint64_t> address =
+        command.device_memory() ? device_memory_.Find(slice.client_address(), slice.length())
+                                : slice.client_address();
+    // Device memory that has been freed meanwhile is as unreachable as an unmapped page.
+    const int error = !address.has_value() ? EFAULT
+                      : command.to_arena()
+                          ? arena->CopyFromMemory(*address, slice.arena_offset(), slice.length())
+                          : arena->CopyToMemory(*address, slice.arena_offset(), slice.length());
     if (error != 0) {
       ReplyCopyDone(message.request_id(), error, slice.client_address());
       return;

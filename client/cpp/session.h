@@ -17,6 +17,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "client/cpp/arena.h"
+#include "client/cpp/device_memory.h"
 #include "client/cpp/process.h"
 #include "client/cpp/rpc.h"
 #include "proto/base/fd.h"
@@ -59,6 +60,9 @@ class Session {
   void DropMemory(uint64_t handle);
   // The pool arena, asked for once and kept as long as the session lives.
   absl::StatusOr<std::shared_ptr<Arena>> GetArena(uint64_t arena_id, int64_t deadline);
+  // Device memory of this session that this process has mapped, for copies which the daemon
+  // leaves to the owner (ExecutionPlace::kClient).
+  DeviceMemory& device_memory() { return device_memory_; }
 
  private:
   using Message = hixl::fdchannel::v1::FdMessage;
@@ -93,6 +97,7 @@ class Session {
   const std::function<void()> on_lost_;
   // What the daemon reads to learn whether it may touch our memory.
   std::array<std::byte, 16> probe_ = {};
+  DeviceMemory device_memory_;
   std::unique_ptr<Rpc> rpc_;
   bool private_daemon_ = false;
   std::atomic<bool> alive_{true};

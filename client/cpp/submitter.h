@@ -9,26 +9,50 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "client/cpp/session.h"
+#include "proto/ring/layout.h"
 
 namespace hixld::client {
 
 enum class TransferDirection { kRead, kWrite };
 
+// A batch as blocks: every pair of indices, for every pair of tables.
+struct BlockView {
+  absl::Span<const ring::BlockTables> tables;
+  absl::Span<const uint32_t> local_blocks;
+  absl::Span<const uint32_t> remote_blocks;  // as many
+};
+
 // `count` pieces in the caller's memory, whatever its layout: entry i of each array lies
-// i * stride bytes after its first.
+// i * stride bytes after its first. Or, with `blocks`, table after table.
 struct BatchView {
   const uint64_t* local_addresses = nullptr;
   const uint64_t* remote_addresses = nullptr;
   const uint64_t* lengths = nullptr;
   size_t stride = sizeof(uint64_t);
   size_t count = 0;
+  const BlockView* blocks = nullptr;
 
-  uint64_t local(size_t i) const { return At(local_addresses, i); }
-  uint64_t remote(size_t i) const { return At(remote_addresses, i); }
-  uint64_t length(size_t i) const { return At(lengths, i); }
+  uint64_t local(size_t i) const {
+    if (blocks == nullptr) return At(local_addresses, i);
+    const ring::BlockTables& table = TableOf(i);
+    return table.local_base + blocks->local_blocks[Pair(i)] * table.local_stride;
+  }
+  uint64_t remote(size_t i) const {
+    if (blocks == nullptr) return At(remote_addresses, i);
+    const ring::BlockTables& table = TableOf(i);
+    return table.remote_base + blocks->remote_blocks[Pair(i)] * table.remote_stride;
+  }
+  uint64_t length(size_t i) const {
+    return blocks == nullptr ? At(lengths, i) : TableOf(i).block_bytes;
+  }
 
  private:
+  const ring::BlockTables& TableOf(size_t i) const {
+    return blocks->tables[i / blocks->local_blocks.size()];
+  }
+  size_t Pair(size_t i) const { return i % blocks->local_blocks.size(); }
   uint64_t At(const uint64_t* first, size_t i) const {
     return *reinterpret_cast<const uint64_t*>(reinterpret_cast<const std::byte*>(first) +
                                               i * stride);

@@ -31,6 +31,13 @@ std::string Text(const hixl::v1::GetStatusResponse& s) {
                     s.transfers_failed(), " failed, ", s.transfers_timed_out(), " timed out"));
   line("bytes", absl::StrCat(HumanBytes(s.bytes_read()), " read, ", HumanBytes(s.bytes_written()),
                              " written"));
+  if (s.descriptors_out() > 0) {
+    line("merging", absl::StrFormat("%d blocks in %d copies (%.1f)", s.descriptors_in(),
+                                    s.descriptors_out(), s.merge_ratio()));
+  }
+  if (s.merges() > 0) {
+    line("batching", absl::StrCat(s.merged_transfers(), " transfers sent as ", s.merges()));
+  }
   if (s.huge_page_fallbacks() > 0) {
     line("huge pages",
          absl::StrCat("fell back to ordinary pages ", s.huge_page_fallbacks(), " times"));

@@ -7,4 +7,5 @@ PYBIND11_MODULE(hixl, module) {
   hixl_python::AddTypes(module);
   hixl_python::AddBuffer(module);
   hixl_python::AddEngine(module);
+  hixl_python::AddBlocks(module);
 }

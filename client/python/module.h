@@ -15,6 +15,8 @@ void AddTypes(pybind11::module_& module);
 void AddBuffer(pybind11::module_& module);
 // After AddTypes: its defaults are objects of those types.
 void AddEngine(pybind11::module_& module);
+// After AddEngine: it adds methods to Hixl.
+void AddBlocks(pybind11::module_& module);
 
 inline hixl::AscendString ToAscend(const std::string& text) {
   return hixl::AscendString(text.data(), text.size());

@@ -14,7 +14,7 @@ std::vector<std::string> CapabilityNames(const DeviceCapabilities& capabilities)
   add(capabilities.import_shareable, "import_shareable");
   add(capabilities.host_mappable, "host_mappable");
   add(capabilities.dma_buf, "dma_buf");
-  add(capabilities.place == ExecutionPlace::kClient, "client_executes");
+  add(capabilities.place == ExecutionPlace::kClient, "executed_by_client");
   return names;
 }
 

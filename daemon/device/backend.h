@@ -65,6 +65,9 @@ class DeviceBackend {
   virtual ~DeviceBackend() = default;
   virtual absl::string_view name() const = 0;
   virtual std::vector<DeviceDescription> Devices() const = 0;
+  // Pools of the daemon's own that stand for device memory, for those who watch them; they live as
+  // long as the backend. Empty where the memory is the device's.
+  virtual std::vector<const ArenaPool*> Pools() const { return {}; }
   // Memory for `owner` (a session). RESOURCE_EXHAUSTED when the device's memory is full,
   // PARAM_INVALID for an unknown device (message lists the allowed ids), UNSUPPORTED where the
   // capability is missing. `alignment` is a power of two, or 0. May block.

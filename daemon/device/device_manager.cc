@@ -83,4 +83,12 @@ std::vector<DeviceDescription> DeviceManager::List() const {
   return result;
 }
 
+std::vector<const ArenaPool*> DeviceManager::Pools() const {
+  std::vector<const ArenaPool*> result;
+  for (const auto& backend : backends_) {
+    for (const ArenaPool* pool : backend->Pools()) result.push_back(pool);
+  }
+  return result;
+}
+
 }  // namespace hixld

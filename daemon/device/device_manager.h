@@ -34,6 +34,8 @@ class DeviceManager {
   DeviceCapabilities CapabilitiesOf(int32_t device_id) const;
   // All devices of all backends, by backend.
   std::vector<DeviceDescription> List() const;
+  // Of all backends; they live as long as the manager.
+  std::vector<const ArenaPool*> Pools() const;
 
  private:
   std::vector<std::unique_ptr<DeviceBackend>> backends_;

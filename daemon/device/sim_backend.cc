@@ -205,6 +205,12 @@ class SimBackend : public DeviceBackend {
     return result;
   }
 
+  std::vector<const ArenaPool*> Pools() const override {
+    std::vector<const ArenaPool*> pools;
+    for (const auto& device : devices_) pools.push_back(device->memory.get());
+    return pools;
+  }
+
   absl::StatusOr<std::unique_ptr<DeviceAllocation>> Allocate(uint64_t owner, int32_t device_id,
                                                              uint64_t size,
                                                              uint64_t alignment) override {

@@ -51,6 +51,8 @@ struct Channel {
   // Exactly one of these is set while it is open.
   std::weak_ptr<Engine> local;
   std::shared_ptr<RemoteChannel> remote;
+  // How transfers reach `remote`.
+  std::shared_ptr<TransferRoute> remote_route;
   std::vector<std::shared_ptr<ConnectWaiter>> waiters;
 
   std::atomic<uint64_t> transfers{0};

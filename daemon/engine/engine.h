@@ -53,6 +53,7 @@ class EngineDirectory {
 // What all engines of a daemon share.
 struct EngineContext {
   EngineLimits limits;
+  BatchingOptions batching;  // of engines that do not say otherwise
   TransferSink* local = nullptr;
   LinkManager* links = nullptr;
   Loop* control = nullptr;  // timers, and callbacks that must not run under a caller's locks
@@ -194,6 +195,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   absl::StatusOr<Endpoint> CheckRemote(absl::string_view remote_engine) const;
   void WaitForChannel(const Endpoint& endpoint, std::shared_ptr<ConnectWaiter> waiter);
   void OpenChannel(const ChannelRef& channel, int64_t deadline_ns);
+  std::shared_ptr<TransferRoute> RouteTo(std::shared_ptr<RemoteChannel> remote) const;
   // What the attempt that had until `deadline_ns` has brought.
   void ChannelOpened(const ChannelRef& channel, int64_t deadline_ns, std::shared_ptr<Engine> local,
                      absl::StatusOr<std::shared_ptr<RemoteChannel>> remote);
@@ -220,10 +222,11 @@ class Engine : public std::enable_shared_from_this<Engine> {
                     const std::shared_ptr<RemoteChannel>& remote);
   void Keep(const PendingRef& pending, const BatchView& batch);
   void RunOn(const PendingRef& pending, const BatchView& batch, const ChannelRef& channel,
-             const std::shared_ptr<RemoteChannel>& remote, const std::shared_ptr<Engine>& target);
+             const std::shared_ptr<RemoteChannel>& remote,
+             const std::shared_ptr<TransferRoute>& route, const std::shared_ptr<Engine>& target);
   void Prepare(const TransferRef& transfer, std::shared_ptr<TransferJob> job,
                const PendingRef& pending, const ChannelRef& channel,
-               const std::shared_ptr<RemoteChannel>& remote);
+               std::shared_ptr<TransferRoute> route);
   // Puts the transfer on both engines' books, or says why not.
   absl::Status Admit(const TransferRef& transfer, const ChannelRef& channel);
   void Ended(const TransferRef& transfer, absl::Status status);

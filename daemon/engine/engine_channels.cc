@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "daemon/engine/batcher.h"
 #include "daemon/engine/engine.h"
 #include "proto/base/clock.h"
 #include "proto/base/status.h"
@@ -156,6 +157,14 @@ void Engine::OpenChannel(const ChannelRef& channel, int64_t deadline_ns) {
       });
 }
 
+std::shared_ptr<TransferRoute> Engine::RouteTo(std::shared_ptr<RemoteChannel> remote) const {
+  if (remote == nullptr) return nullptr;
+  std::shared_ptr<TransferRoute> route = std::make_shared<RemoteRoute>(std::move(remote));
+  if (options_.batching.window_ns <= 0) return route;
+  return std::make_shared<Batcher>(options_.batching, std::move(route), context_->control,
+                                   &context_->next_id, context_->log);
+}
+
 void Engine::ChannelOpened(const ChannelRef& channel, int64_t deadline_ns,
                            std::shared_ptr<Engine> local,
                            absl::StatusOr<std::shared_ptr<RemoteChannel>> remote) {
@@ -176,6 +185,7 @@ void Engine::ChannelOpened(const ChannelRef& channel, int64_t deadline_ns,
       channel->established = true;
       channel->local = local;
       channel->remote = *remote;
+      channel->remote_route = RouteTo(*remote);
     } else if (current) {
       // Whoever joined with a later deadline goes on when this attempt ran out of time.
       if (ApiCodeOf(failure) == ApiCode::kTimeout) {

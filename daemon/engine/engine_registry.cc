@@ -30,7 +30,7 @@ EngineRegistry::~EngineRegistry() = default;
 
 void EngineRegistry::Open(std::shared_ptr<Session> session, OpenEngineArgs args,
                           absl::AnyInvocable<void(absl::StatusOr<std::shared_ptr<Engine>>)> done) {
-  auto options = ParseEngineOptions(args.options);
+  auto options = ParseEngineOptions(args.options, context_->batching);
   if (!options.ok()) return done(options.status());
   const auto endpoint = ParseEndpoint(args.local_engine);
   if (!endpoint.ok()) return done(endpoint.status());

@@ -118,6 +118,7 @@ Engine::ChannelRef Engine::FindChannel(const Pending& pending) {
 void Engine::Run(const PendingRef& pending, const BatchView& batch) {
   ChannelRef channel;
   std::shared_ptr<RemoteChannel> remote;
+  std::shared_ptr<TransferRoute> route;
   std::shared_ptr<Engine> target;
   bool is_open = false;
   {
@@ -128,6 +129,7 @@ void Engine::Run(const PendingRef& pending, const BatchView& batch) {
       if (pending->remote_engine.empty()) pending->remote_engine = channel->remote_engine;
       is_open = IsOpen(*channel);
       remote = channel->remote;
+      route = channel->remote_route;
       if (is_open) target = channel->local.lock();
     }
   }
@@ -145,7 +147,7 @@ void Engine::Run(const PendingRef& pending, const BatchView& batch) {
                                         {.object = "batch", .allowed = "at least one descriptor"}));
   }
   if (is_open && (remote != nullptr || target != nullptr)) {
-    return RunOn(pending, batch, channel, remote, target);
+    return RunOn(pending, batch, channel, remote, route, target);
   }
   RunConnected(pending, batch);
 }
@@ -205,6 +207,7 @@ class PlanningLocks {
 
 void Engine::RunOn(const PendingRef& pending, const BatchView& batch, const ChannelRef& channel,
                    const std::shared_ptr<RemoteChannel>& remote,
+                   const std::shared_ptr<TransferRoute>& route,
                    const std::shared_ptr<Engine>& target) {
   auto transfer = std::make_shared<Transfer>();
   absl::Status status;
@@ -225,7 +228,7 @@ void Engine::RunOn(const PendingRef& pending, const BatchView& batch, const Chan
       transfer->target_regions = std::move(plan.remote_regions);
       transfer->descriptors = batch.size();
       transfer->bytes = job->bytes = plan.bytes;
-      Prepare(transfer, std::move(job), pending, channel, remote);
+      Prepare(transfer, std::move(job), pending, channel, route);
       status = Admit(transfer, channel);
     }
   }
@@ -241,7 +244,7 @@ void Engine::RunOn(const PendingRef& pending, const BatchView& batch, const Chan
 
 void Engine::Prepare(const TransferRef& transfer, std::shared_ptr<TransferJob> job,
                      const PendingRef& pending, const ChannelRef& channel,
-                     const std::shared_ptr<RemoteChannel>& remote) {
+                     std::shared_ptr<TransferRoute> route) {
   transfer->id = context_->next_id.fetch_add(1, std::memory_order_relaxed);
   transfer->direction = pending->direction;
   transfer->user_data = pending->user_data;
@@ -257,8 +260,8 @@ void Engine::Prepare(const TransferRef& transfer, std::shared_ptr<TransferJob> j
           TransferEnd{.status = status, .bytes = status.ok() ? bytes : 0, .id = id});
     };
   }
-  if (remote != nullptr) {
-    transfer->route = std::make_shared<RemoteRoute>(remote);
+  if (route != nullptr) {
+    transfer->route = std::move(route);
   } else {
     transfer->route = std::make_shared<LocalRoute>(context_->local);
   }

@@ -58,6 +58,35 @@ absl::Status CheckJsonObject(absl::string_view key, absl::string_view value) {
   return BadOption(key, value, "one JSON object");
 }
 
+absl::Status ReadCount(const nlohmann::json& object, const std::string& key, uint64_t low,
+                       uint64_t high, uint64_t* target) {
+  const auto found = object.find(key);
+  if (found == object.end()) return absl::OkStatus();
+  if (found->is_number_unsigned()) {
+    const auto value = found->get<uint64_t>();
+    if (value >= low && value <= high) {
+      *target = value;
+      return absl::OkStatus();
+    }
+  }
+  return BadOption(absl::StrCat("GlobalResourceConfig ", key), found->dump(),
+                   absl::StrCat(low, "..", high));
+}
+
+// Upstream ignores keys that it does not know, so a program may set these everywhere.
+absl::Status ReadBatching(const std::string& resources, BatchingOptions* batching) {
+  const auto object = nlohmann::json::parse(resources, nullptr, false);
+  uint64_t window_us = static_cast<uint64_t>(batching->window_ns / 1000);
+  HIXLD_RETURN_IF_ERROR(
+      ReadCount(object, "hixld.batching.window_us", 0, kMaxBatchingWindowMicros, &window_us));
+  HIXLD_RETURN_IF_ERROR(ReadCount(object, "hixld.batching.max_requests", 2, kMaxBatchingRequests,
+                                  &batching->max_requests));
+  HIXLD_RETURN_IF_ERROR(
+      ReadCount(object, "hixld.batching.max_bytes", 4096, kMaxBatchingBytes, &batching->max_bytes));
+  batching->window_ns = static_cast<int64_t>(window_us) * 1000;
+  return absl::OkStatus();
+}
+
 absl::Status CheckOption(absl::string_view key, absl::string_view value) {
   if (value.size() > kMaxOptionBytes) {
     return BadOption(key, value, absl::StrCat("up to ", kMaxOptionBytes, " bytes"));
@@ -83,12 +112,17 @@ absl::Status CheckOption(absl::string_view key, absl::string_view value) {
 
 }  // namespace
 
-absl::StatusOr<EngineOptions> ParseEngineOptions(
-    const std::map<std::string, std::string>& options) {
+absl::StatusOr<EngineOptions> ParseEngineOptions(const std::map<std::string, std::string>& options,
+                                                 const BatchingOptions& batching) {
   for (const auto& [key, value] : options) HIXLD_RETURN_IF_ERROR(CheckOption(key, value));
   EngineOptions parsed;
   const auto auto_connect = options.find("AutoConnect");
   parsed.auto_connect = auto_connect != options.end() && auto_connect->second == "1";
+  parsed.batching = batching;
+  const auto resources = options.find("GlobalResourceConfig");
+  if (resources != options.end() && !resources->second.empty()) {
+    HIXLD_RETURN_IF_ERROR(ReadBatching(resources->second, &parsed.batching));
+  }
   parsed.given = options;
   return parsed;
 }

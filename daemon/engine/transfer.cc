@@ -49,6 +49,11 @@ void TransferLog::Started(uint64_t descriptors, uint64_t pieces) {
   pieces_.fetch_add(pieces, std::memory_order_relaxed);
 }
 
+void TransferLog::Merged(uint64_t transfers) {
+  merges_.fetch_add(1, std::memory_order_relaxed);
+  merged_transfers_.fetch_add(transfers, std::memory_order_relaxed);
+}
+
 void TransferLog::Ended(TransferState state, CopyDirection direction, uint64_t bytes) {
   active_.fetch_sub(1, std::memory_order_relaxed);
   switch (state) {
@@ -82,6 +87,8 @@ TransferTotals TransferLog::Totals() const {
   totals.bytes_written = bytes_written_.load(std::memory_order_relaxed);
   totals.descriptors = descriptors_.load(std::memory_order_relaxed);
   totals.pieces = pieces_.load(std::memory_order_relaxed);
+  totals.merges = merges_.load(std::memory_order_relaxed);
+  totals.merged_transfers = merged_transfers_.load(std::memory_order_relaxed);
   return totals;
 }
 

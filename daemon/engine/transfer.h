@@ -122,6 +122,8 @@ struct TransferTotals {
   uint64_t bytes_written = 0;
   uint64_t descriptors = 0;
   uint64_t pieces = 0;
+  uint64_t merges = 0;            // transfers on links that stood for several
+  uint64_t merged_transfers = 0;  // those that they stood for
 };
 
 // Counts all transfers of the daemon and remembers the last failures. Thread-safe.
@@ -130,6 +132,8 @@ class TransferLog {
   static constexpr size_t kRecentFailures = 128;
 
   void Started(uint64_t descriptors, uint64_t pieces);
+  // So many transfers went over a link as one.
+  void Merged(uint64_t transfers);
   void Ended(TransferState state, CopyDirection direction, uint64_t bytes);
   void Failed(TransferDescription description);
 
@@ -146,6 +150,8 @@ class TransferLog {
   std::atomic<uint64_t> bytes_written_{0};
   std::atomic<uint64_t> descriptors_{0};
   std::atomic<uint64_t> pieces_{0};
+  std::atomic<uint64_t> merges_{0};
+  std::atomic<uint64_t> merged_transfers_{0};
   mutable Mutex mutex_;
   std::deque<TransferDescription> recent_ ABSL_GUARDED_BY(mutex_);
 };

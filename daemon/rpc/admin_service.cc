@@ -12,6 +12,7 @@
 #include "daemon/engine/engine_registry.h"
 #include "daemon/link/link.h"
 #include "daemon/rpc/call.h"
+#include "daemon/rpc/convert.h"
 #include "proto/base/clock.h"
 #include "proto/base/status.h"
 #include "proto/hixl/v1/admin.grpc.pb.h"
@@ -40,34 +41,6 @@ uint64_t RegisteredBytes(const RegionSnapshot& regions) {
   uint64_t sum = 0;
   for (const auto& region : regions.regions()) sum += region->length;
   return sum;
-}
-
-v1::MemoryAccess ToProto(MemoryAccess::Kind kind) {
-  switch (kind) {
-    case MemoryAccess::Kind::kMapped:
-      return v1::MEMORY_ACCESS_MAPPED;
-    case MemoryAccess::Kind::kProcess:
-      return v1::MEMORY_ACCESS_PROCESS;
-    case MemoryAccess::Kind::kExecutor:
-      return v1::MEMORY_ACCESS_EXECUTOR;
-    case MemoryAccess::Kind::kDevice:
-      return v1::MEMORY_ACCESS_DEVICE;
-  }
-  return v1::MEMORY_ACCESS_UNSPECIFIED;
-}
-
-v1::TransferState ToProto(TransferState state) {
-  switch (state) {
-    case TransferState::kWaiting:
-      return v1::TRANSFER_STATE_WAITING;
-    case TransferState::kCompleted:
-      return v1::TRANSFER_STATE_COMPLETED;
-    case TransferState::kFailed:
-      return v1::TRANSFER_STATE_FAILED;
-    case TransferState::kTimeout:
-      return v1::TRANSFER_STATE_TIMEOUT;
-  }
-  return v1::TRANSFER_STATE_UNSPECIFIED;
 }
 
 void ToProto(const ChannelDescription& in, v1::ChannelInfo* out) {
@@ -133,22 +106,6 @@ void ToProto(const LinkDescription& in, v1::LinkInfo* out) {
     info->set_bytes_received(lane.bytes_received);
     info->set_reconnects(lane.reconnects);
   }
-}
-
-std::vector<std::string> NamesOf(const DeviceCapabilities& capabilities) {
-  std::vector<std::string> names;
-  const auto add = [&names](bool has, const char* name) {
-    if (has) names.emplace_back(name);
-  };
-  add(capabilities.allocate, "allocate");
-  add(capabilities.copy_host_device, "copy_host_device");
-  add(capabilities.copy_device_device, "copy_device_device");
-  add(capabilities.export_shareable, "export_shareable");
-  add(capabilities.import_shareable, "import_shareable");
-  add(capabilities.host_mappable, "host_mappable");
-  add(capabilities.dma_buf, "dma_buf");
-  add(capabilities.place == ExecutionPlace::kClient, "executed_by_client");
-  return names;
 }
 
 // What a session's engines sum up to.
@@ -287,7 +244,8 @@ class AdminService final : public v1::AdminService::CallbackService {
       info->set_product(device.product);
       info->set_memory_bytes(device.memory_bytes);
       info->set_memory_used(device.memory_used);
-      for (auto& name : NamesOf(device.capabilities)) info->add_capabilities(std::move(name));
+      for (auto& name : CapabilityNames(device.capabilities))
+        info->add_capabilities(std::move(name));
     }
     return Answered();
   }
@@ -348,6 +306,14 @@ class AdminService final : public v1::AdminService::CallbackService {
     response->set_transfers_completed(totals.completed);
     response->set_transfers_failed(totals.failed);
     response->set_transfers_timed_out(totals.timed_out);
+    response->set_descriptors_in(totals.descriptors);
+    response->set_descriptors_out(totals.pieces);
+    if (totals.pieces > 0) {
+      response->set_merge_ratio(static_cast<double>(totals.descriptors) /
+                                static_cast<double>(totals.pieces));
+    }
+    response->set_merged_transfers(totals.merged_transfers);
+    response->set_merges(totals.merges);
     response->set_bytes_read(totals.bytes_read);
     response->set_bytes_written(totals.bytes_written);
   }

@@ -9,6 +9,7 @@
 #include "absl/types/span.h"
 #include "daemon/engine/engine_registry.h"
 #include "daemon/rpc/call.h"
+#include "daemon/rpc/convert.h"
 #include "daemon/session/session.h"
 #include "proto/base/clock.h"
 #include "proto/base/status.h"
@@ -57,34 +58,6 @@ absl::StatusOr<CopyDirection> ToDirection(v1::TransferOp op) {
   if (op == v1::TRANSFER_OP_WRITE) return CopyDirection::kWrite;
   return BadField("op", absl::StrCat(static_cast<int>(op)),
                   "TRANSFER_OP_READ (1), TRANSFER_OP_WRITE (2)");
-}
-
-v1::MemoryAccess ToProto(MemoryAccess::Kind kind) {
-  switch (kind) {
-    case MemoryAccess::Kind::kMapped:
-      return v1::MEMORY_ACCESS_MAPPED;
-    case MemoryAccess::Kind::kProcess:
-      return v1::MEMORY_ACCESS_PROCESS;
-    case MemoryAccess::Kind::kExecutor:
-      return v1::MEMORY_ACCESS_EXECUTOR;
-    case MemoryAccess::Kind::kDevice:
-      return v1::MEMORY_ACCESS_DEVICE;
-  }
-  return v1::MEMORY_ACCESS_UNSPECIFIED;
-}
-
-v1::TransferState ToProto(TransferState state) {
-  switch (state) {
-    case TransferState::kWaiting:
-      return v1::TRANSFER_STATE_WAITING;
-    case TransferState::kCompleted:
-      return v1::TRANSFER_STATE_COMPLETED;
-    case TransferState::kFailed:
-      return v1::TRANSFER_STATE_FAILED;
-    case TransferState::kTimeout:
-      return v1::TRANSFER_STATE_TIMEOUT;
-  }
-  return v1::TRANSFER_STATE_UNSPECIFIED;
 }
 
 absl::Span<const uint64_t> SpanOf(const google::protobuf::RepeatedField<uint64_t>& field) {

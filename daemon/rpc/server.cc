@@ -5,17 +5,14 @@
 #include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/impl/codegen/service_type.h>
 #include <grpcpp/resource_quota.h>
-#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <chrono>
-#include <cstdio>
 #include <utility>
 
-#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
+#include "proto/base/private_name.h"
 #include "proto/base/status.h"
 
 namespace hixld {
@@ -70,29 +67,19 @@ void Configure(const RpcServerOptions& options, grpc::ServerBuilder* builder) {
 
 absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(
     RpcServerOptions options, std::vector<std::unique_ptr<grpc::Service>> services) {
-  // The socket is bound under a private name inside a 0700 directory, given its mode and group,
-  // and then renamed, so that no moment has a wider mode.
-  std::string directory = absl::StrCat(options.path, ".XXXXXX");
-  const std::string address_form = absl::StrCat(directory, "/s");
-  if (address_form.size() >= sizeof(sockaddr_un::sun_path)) {
+  constexpr size_t kMaxPathBytes = sizeof(sockaddr_un::sun_path) - sizeof(".XXXXXX/s");
+  if (options.path.size() > kMaxPathBytes) {
     return ParamInvalid(
         absl::StrCat("socket.path \"", options.path, "\" has ", options.path.size(), " bytes"),
-        {.object = "socket.path",
-         .allowed = absl::StrCat("up to ", sizeof(sockaddr_un::sun_path) - 10, " bytes")});
+        {.object = "socket.path", .allowed = absl::StrCat("up to ", kMaxPathBytes, " bytes")});
   }
-  if (mkdtemp(directory.data()) == nullptr) {
-    return ErrnoError(errno, absl::StrCat("create a directory beside ", options.path));
-  }
-  const std::string temporary = directory + "/s";
-  absl::Cleanup remove = [&] {
-    unlink(temporary.c_str());
-    rmdir(directory.c_str());
-  };
+  HIXLD_ASSIGN_OR_RETURN(const PrivateName temporary, PrivateName::Beside(options.path));
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;
   Configure(options, &builder);
-  builder.AddListeningPort(absl::StrCat("unix:", temporary), grpc::InsecureServerCredentials());
+  builder.AddListeningPort(absl::StrCat("unix:", temporary.name()),
+                           grpc::InsecureServerCredentials());
   for (const auto& service : services) builder.RegisterService(service.get());
   auto server = std::make_unique<RpcServerImpl>(std::move(services), options.path);
   std::unique_ptr<grpc::Server> started = builder.BuildAndStart();
@@ -101,17 +88,7 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(
                   {.object = absl::StrCat("socket ", options.path)});
   }
   server->Attach(std::move(started));
-  if (options.group != static_cast<gid_t>(-1) &&
-      chown(temporary.c_str(), static_cast<uid_t>(-1), options.group) != 0) {
-    return ErrnoError(errno, absl::StrCat("give ", options.path, " to group ", options.group),
-                      {.object = options.path, .option = "socket.group"});
-  }
-  if (chmod(temporary.c_str(), options.mode) != 0) {
-    return ErrnoError(errno, absl::StrCat("chmod ", options.path));
-  }
-  if (rename(temporary.c_str(), options.path.c_str()) != 0) {
-    return ErrnoError(errno, absl::StrCat("rename to ", options.path));
-  }
+  HIXLD_RETURN_IF_ERROR(temporary.Publish(static_cast<mode_t>(options.mode), options.group));
   return server;
 }
 

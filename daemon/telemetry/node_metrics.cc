@@ -42,6 +42,12 @@ constexpr Column<NodeCounts> kNodeColumns[] = {
     {MetricKind::kCounter, "hixld_huge_page_fallbacks_total",
      "Arenas that got ordinary pages because no huge pages were free.",
      [](const NodeCounts& n) { return static_cast<double>(n.huge_page_fallbacks); }},
+    {MetricKind::kCounter, "hixld_merges_total",
+     "Transfers on links that stood for several of a client (batching.window_us).",
+     [](const NodeCounts& n) { return static_cast<double>(n.merges); }},
+    {MetricKind::kCounter, "hixld_merged_transfers_total",
+     "Transfers of clients that went over a link together with others.",
+     [](const NodeCounts& n) { return static_cast<double>(n.merged_transfers); }},
 };
 
 constexpr Column<LaneCounts> kLaneColumns[] = {

@@ -2,14 +2,13 @@
 
 #include <fcntl.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/un.h>
 
 #include <cerrno>
 #include <cstring>
 
-#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
+#include "proto/base/private_name.h"
 #include "proto/base/status.h"
 
 namespace hixld {
@@ -153,30 +152,15 @@ absl::StatusOr<UniqueFd> ConnectFdSocket(absl::string_view path) {
 }
 
 absl::StatusOr<UniqueFd> ListenFdSocket(const std::string& path, mode_t mode, gid_t group) {
-  std::string directory = absl::StrCat(path, ".XXXXXX");
-  if (mkdtemp(directory.data()) == nullptr) {
-    return ErrnoError(errno, absl::StrCat("create a directory beside ", path));
-  }
-  const std::string temporary = directory + "/s";
-  absl::Cleanup remove = [&] {
-    unlink(temporary.c_str());
-    rmdir(directory.c_str());
-  };
-  HIXLD_ASSIGN_OR_RETURN(const sockaddr_un address, UnixAddress(temporary));
+  HIXLD_ASSIGN_OR_RETURN(const PrivateName temporary, PrivateName::Beside(path));
+  HIXLD_ASSIGN_OR_RETURN(const sockaddr_un address, UnixAddress(temporary.name()));
   UniqueFd fd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd.valid()) return ErrnoError(errno, "create a unix socket");
   if (bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
     return ErrnoError(errno, absl::StrCat("bind ", path));
   }
-  if (group != static_cast<gid_t>(-1) &&
-      chown(temporary.c_str(), static_cast<uid_t>(-1), group) != 0) {
-    return ErrnoError(errno, absl::StrCat("give ", path, " to group ", group));
-  }
-  if (chmod(temporary.c_str(), mode) != 0) return ErrnoError(errno, absl::StrCat("chmod ", path));
   if (listen(fd.get(), 1024) != 0) return ErrnoError(errno, absl::StrCat("listen on ", path));
-  if (rename(temporary.c_str(), path.c_str()) != 0) {
-    return ErrnoError(errno, absl::StrCat("rename to ", path));
-  }
+  HIXLD_RETURN_IF_ERROR(temporary.Publish(mode, group));
   return fd;
 }
 

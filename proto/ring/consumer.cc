@@ -70,9 +70,14 @@ absl::Status Consumer::CheckEntry(const Entry& entry) const {
     return Nonsense("slot", entry.slot, absl::StrCat("0..", geometry_.slots - 1));
   }
   if (entry.op > static_cast<uint16_t>(Op::kWrite)) return Nonsense("op", entry.op, "0..1");
-  if ((entry.flags & ~(kInline | kMore)) != 0) return Nonsense("flags", entry.flags, "0..3");
-  const uint32_t most =
-      (entry.flags & kInline) != 0 ? kInlineDescriptors : geometry_.arena_descriptors;
+  const bool both = (entry.flags & kInline) != 0 && (entry.flags & kBlocks) != 0;
+  if (both || (entry.flags & ~(kInline | kMore | kBlocks)) != 0) {
+    return Nonsense("flags", entry.flags, "0..6 without inline and blocks together");
+  }
+  const uint32_t most = (entry.flags & kInline) != 0 ? kInlineDescriptors
+                        : (entry.flags & kBlocks) != 0
+                            ? geometry_.arena_descriptors * kPairsPerDescriptor
+                            : geometry_.arena_descriptors;
   if (entry.count == 0 || entry.count > most) {
     return Nonsense("count", entry.count, absl::StrCat("1..", most));
   }
@@ -101,12 +106,28 @@ void Consumer::Append(const Descriptor* descriptors, uint32_t count) {
   }
 }
 
+void Consumer::AppendBlocks(const Entry& entry) {
+  const BlockTables& tables = entry.tables;
+  const auto* const pairs = reinterpret_cast<const BlockPair*>(arena_);
+  const uint32_t end = geometry_.arena_descriptors * kPairsPerDescriptor;
+  uint32_t at = entry.arena_index * kPairsPerDescriptor;
+  for (uint32_t i = 0; i < entry.count; ++i) {
+    BlockPair copy;
+    CopyShared(&pairs[at], &copy, sizeof(copy));
+    partial_.local.push_back(tables.local_base + copy.local * tables.local_stride);
+    partial_.remote.push_back(tables.remote_base + copy.remote * tables.remote_stride);
+    partial_.lengths.push_back(tables.block_bytes);
+    if (++at == end) at = 0;
+  }
+}
+
 void Consumer::CopyDescriptors(const Entry& entry) {
   const size_t after = partial_.size() + entry.count;
   partial_.local.reserve(after);
   partial_.remote.reserve(after);
   partial_.lengths.reserve(after);
   if ((entry.flags & kInline) != 0) return Append(entry.inline_descriptors, entry.count);
+  if ((entry.flags & kBlocks) != 0) return AppendBlocks(entry);
   const uint32_t first = std::min(entry.count, geometry_.arena_descriptors - entry.arena_index);
   Append(arena_ + entry.arena_index, first);
   Append(arena_, entry.count - first);

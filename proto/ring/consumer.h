@@ -63,6 +63,7 @@ class Consumer {
   absl::Status CheckEntry(const Entry& entry) const;
   void CopyDescriptors(const Entry& entry);
   void Append(const Descriptor* descriptors, uint32_t count);
+  void AppendBlocks(const Entry& entry);
   void AdvanceHead();
 
   const Geometry geometry_;

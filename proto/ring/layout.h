@@ -1,4 +1,4 @@
-// Layout of the shared-memory rings between one client process and the daemon (version 1).
+// Layout of the shared-memory rings between one client process and the daemon (version 2).
 //
 //   header | submission entries | slots | descriptor arena
 //
@@ -15,7 +15,7 @@
 namespace hixld::ring {
 
 constexpr uint64_t kMagic = 0x474e49524c584948;  // "HIXLRING" in memory order
-constexpr uint32_t kLayoutVersion = 1;
+constexpr uint32_t kLayoutVersion = 2;
 // Keeps what different cores write apart; 128 covers adjacent-line prefetch and aarch64 parts
 // with 128-byte lines.
 constexpr size_t kCacheLine = 128;
@@ -31,11 +31,31 @@ struct Descriptor {
 };
 static_assert(sizeof(Descriptor) == 24);
 
+// Blocks of one size at equal distances on both sides, as a paged KV cache has them: pair (l, r)
+// copies `block_bytes` between local_base + l * local_stride and remote_base + r * remote_stride.
+// The sums wrap at 2^64; like every address they are checked against the regions.
+struct BlockTables {
+  uint64_t local_base;
+  uint64_t local_stride;
+  uint64_t remote_base;
+  uint64_t remote_stride;
+  uint64_t block_bytes;
+};
+
+struct BlockPair {
+  uint32_t local;
+  uint32_t remote;
+};
+static_assert(sizeof(BlockPair) == 8);
+// The arena holds pairs in the places of descriptors.
+constexpr uint32_t kPairsPerDescriptor = sizeof(Descriptor) / sizeof(BlockPair);
+
 enum class Op : uint16_t { kRead = 0, kWrite = 1 };
 
 enum EntryFlags : uint16_t {
   kInline = 1,  // the descriptors are in the entry, `count` <= kInlineDescriptors
   kMore = 2,    // the batch goes on in the next entry
+  kBlocks = 4,  // `tables` is set and the arena holds `count` pairs; never together with kInline
 };
 
 // 128 bytes each, so that entries start on lines of their own.
@@ -44,11 +64,14 @@ struct Entry {
   uint64_t channel;     // channel id of Connect
   uint64_t timeout_ns;  // from acceptance; 0 = none
   uint32_t slot;
-  uint32_t count;        // descriptors of this entry
+  uint32_t count;        // descriptors, or pairs of blocks, of this entry
   uint32_t arena_index;  // of the first one; they wrap at the arena's end
   uint16_t op;
   uint16_t flags;
-  Descriptor inline_descriptors[kInlineDescriptors];
+  union {
+    Descriptor inline_descriptors[kInlineDescriptors];
+    BlockTables tables;
+  };
   uint64_t reserved[2];
 };
 static_assert(sizeof(Entry) == 128);

@@ -116,30 +116,90 @@ absl::Status Producer::WaitForRoom(uint32_t descriptors, int64_t deadline_ns) {
   }
 }
 
-absl::Status Producer::PushEntry(const Request& request, uint32_t slot,
-                                 absl::Span<const Descriptor> descriptors, bool more) {
-  const auto count = static_cast<uint32_t>(descriptors.size());
-  const bool inlined = count <= kInlineDescriptors;
-  HIXLD_RETURN_IF_ERROR(WaitForRoom(inlined ? 0 : count, request.room_deadline_ns));
+uint32_t Producer::Part::count() const {
+  return static_cast<uint32_t>(tables == nullptr ? descriptors.size() : local_blocks.size());
+}
+
+uint32_t Producer::Part::places() const {
+  if (tables != nullptr) return (count() + kPairsPerDescriptor - 1) / kPairsPerDescriptor;
+  return count() <= kInlineDescriptors ? 0 : count();
+}
+
+// Cuts a request into parts of at most `places` arena places.
+class Producer::Cutter {
+ public:
+  Cutter(const Request& request, size_t places) : request_(request), places_(places) {}
+
+  bool empty() const {
+    if (request_.tables.empty()) return done_ == request_.descriptors.size();
+    return table_ == request_.tables.size() || request_.local_blocks.empty();
+  }
+
+  Part Next() {
+    if (request_.tables.empty()) {
+      const Part part = {.descriptors = request_.descriptors.subspan(done_, places_)};
+      done_ += part.descriptors.size();
+      return part;
+    }
+    const size_t most = places_ * kPairsPerDescriptor;
+    const Part part = {.tables = &request_.tables[table_],
+                       .local_blocks = request_.local_blocks.subspan(done_, most),
+                       .remote_blocks = request_.remote_blocks.subspan(done_, most)};
+    done_ += part.local_blocks.size();
+    if (done_ == request_.local_blocks.size()) {
+      done_ = 0;
+      ++table_;
+    }
+    return part;
+  }
+
+ private:
+  const Request& request_;
+  const size_t places_;
+  size_t done_ = 0;
+  size_t table_ = 0;
+};
+
+void Producer::WriteArena(const Part& part, uint32_t start) {
+  if (part.tables == nullptr) {
+    const uint32_t first = std::min(part.count(), geometry_.arena_descriptors - start);
+    memcpy(arena_ + start, part.descriptors.data(), first * sizeof(Descriptor));
+    memcpy(arena_, part.descriptors.data() + first, (part.count() - first) * sizeof(Descriptor));
+    return;
+  }
+  auto* const pairs = reinterpret_cast<BlockPair*>(arena_);
+  const uint32_t end = geometry_.arena_descriptors * kPairsPerDescriptor;
+  uint32_t at = start * kPairsPerDescriptor;
+  for (uint32_t i = 0; i < part.count(); ++i) {
+    pairs[at] = {.local = part.local_blocks[i], .remote = part.remote_blocks[i]};
+    if (++at == end) at = 0;
+  }
+}
+
+absl::Status Producer::PushEntry(const Request& request, uint32_t slot, const Part& part,
+                                 int64_t room_deadline_ns, bool more) {
+  HIXLD_RETURN_IF_ERROR(WaitForRoom(part.places(), room_deadline_ns));
   Entry& entry = entries_[tail_ & (geometry_.entries - 1)];
   entry.engine = request.engine;
   entry.channel = request.channel;
   entry.timeout_ns = request.timeout_ns;
   entry.slot = slot;
-  entry.count = count;
+  entry.count = part.count();
   entry.op = static_cast<uint16_t>(request.op);
-  entry.flags = static_cast<uint16_t>((inlined ? kInline : 0) | (more ? kMore : 0));
   entry.arena_index = 0;
-  if (inlined) {
-    std::copy(descriptors.begin(), descriptors.end(), entry.inline_descriptors);
-  } else {
-    const uint32_t mask = geometry_.arena_descriptors - 1;
-    const auto start = static_cast<uint32_t>(arena_tail_ & mask);
-    const uint32_t first = std::min(count, geometry_.arena_descriptors - start);
-    entry.arena_index = start;
-    memcpy(arena_ + start, descriptors.data(), first * sizeof(Descriptor));
-    memcpy(arena_, descriptors.data() + first, (count - first) * sizeof(Descriptor));
-    arena_tail_ += count;
+  uint16_t flags = more ? kMore : 0;
+  if (part.tables != nullptr) {
+    flags |= kBlocks;
+    entry.tables = *part.tables;
+  } else if (part.places() == 0) {
+    flags |= kInline;
+    std::copy(part.descriptors.begin(), part.descriptors.end(), entry.inline_descriptors);
+  }
+  entry.flags = flags;
+  if (part.places() > 0) {
+    entry.arena_index = static_cast<uint32_t>(arena_tail_ & (geometry_.arena_descriptors - 1));
+    WriteArena(part, entry.arena_index);
+    arena_tail_ += part.places();
   }
   arena_after_[tail_ & (geometry_.entries - 1)] = arena_tail_;
   ++tail_;
@@ -148,12 +208,12 @@ absl::Status Producer::PushEntry(const Request& request, uint32_t slot,
 }
 
 absl::StatusOr<uint32_t> Producer::Submit(const Request& request) {
-  if (request.descriptors.empty()) {
-    return ParamInvalid("a batch needs at least one descriptor", {.object = "batch"});
-  }
   // A part never takes more than a quarter of the arena, so that the daemon can work on one
   // while the next is written.
-  const size_t part = std::max<size_t>(1, geometry_.arena_descriptors / 4);
+  Cutter cutter(request, std::max<size_t>(1, geometry_.arena_descriptors / 4));
+  if (cutter.empty()) {
+    return ParamInvalid("a batch needs at least one descriptor", {.object = "batch"});
+  }
   MutexLock lock(&mutex_);
   if (abandoned_.load(std::memory_order_acquire)) {
     return absl::UnavailableError("the daemon is gone");
@@ -161,15 +221,13 @@ absl::StatusOr<uint32_t> Producer::Submit(const Request& request) {
   HIXLD_ASSIGN_OR_RETURN(const uint32_t slot, TakeSlot());
   slots_[slot].waiters.store(0, std::memory_order_relaxed);
   slots_[slot].state.store(kSubmitted, std::memory_order_release);
-  for (size_t done = 0; done < request.descriptors.size(); done += part) {
-    const auto piece = request.descriptors.subspan(done, part);
-    Request piece_request = request;
+  for (bool first = true; !cutter.empty(); first = false) {
+    const Part part = cutter.Next();
     // Once a part is published the rest must follow: the daemon waits for it.
-    if (done > 0) piece_request.room_deadline_ns = kNoDeadline;
-    const absl::Status status =
-        PushEntry(piece_request, slot, piece, done + piece.size() < request.descriptors.size());
+    const int64_t deadline_ns = first ? request.room_deadline_ns : kNoDeadline;
+    const absl::Status status = PushEntry(request, slot, part, deadline_ns, !cutter.empty());
     if (!status.ok()) {
-      if (done == 0) Release(slot);
+      if (first) Release(slot);
       return status;
     }
     WakeDaemon();

@@ -27,13 +27,18 @@ class Producer {
     uint64_t channel = 0;
     Op op = Op::kRead;
     uint64_t timeout_ns = 0;
+    // Either descriptors, or tables with one list of pairs for all of them: table after table,
+    // local_blocks[i] of the one side goes with remote_blocks[i] of the other.
     absl::Span<const Descriptor> descriptors;
+    absl::Span<const BlockTables> tables;
+    absl::Span<const uint32_t> local_blocks;
+    absl::Span<const uint32_t> remote_blocks;
     // Also bounds the wait for room; kNoDeadline = wait for ever.
     int64_t room_deadline_ns = 0;
   };
 
-  // Submits one batch (> 0 descriptors) and returns its slot, which stays the caller's until
-  // Release. Waits for room when the ring, the arena or the slots are full: TIMEOUT when that
+  // Submits one batch (> 0 descriptors or pairs) and returns its slot, which stays the caller's
+  // until Release. Waits for room when the ring, the arena or the slots are full: TIMEOUT when that
   // takes beyond `room_deadline_ns`, RESOURCE_EXHAUSTED when no slot is free. An error before the
   // first descriptor was published leaves nothing behind.
   absl::StatusOr<uint32_t> Submit(const Request& request);
@@ -64,13 +69,24 @@ class Producer {
 
  private:
   Producer(Mapping memory, UniqueFd wake);
-  // Waits until `entries` entries and `descriptors` arena places are free.
+  // What goes into one entry: descriptors, or pairs of one table.
+  struct Part {
+    absl::Span<const Descriptor> descriptors;
+    const BlockTables* tables = nullptr;
+    absl::Span<const uint32_t> local_blocks;
+    absl::Span<const uint32_t> remote_blocks;
+    uint32_t count() const;
+    uint32_t places() const;  // in the arena
+  };
+  class Cutter;
+
+  // Waits until an entry and `descriptors` arena places are free.
   absl::Status WaitForRoom(uint32_t descriptors, int64_t deadline_ns)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ReclaimArena(uint32_t head) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status PushEntry(const Request& request, uint32_t slot,
-                         absl::Span<const Descriptor> descriptors, bool more)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status PushEntry(const Request& request, uint32_t slot, const Part& part,
+                         int64_t room_deadline_ns, bool more) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void WriteArena(const Part& part, uint32_t start);
   void SweepForgotten() ABSL_EXCLUSIVE_LOCKS_REQUIRED(slots_mutex_);
   absl::StatusOr<uint32_t> TakeSlot() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void WakeDaemon();

@@ -93,7 +93,7 @@ def asleep_4k(lab):
 
 def async_blocks(lab):
     results = _by_op(lab.bench(lab.hopping(), "--block", "4K", "--batch", "64", "--async", "--depth",
-                               "16", "--arrays"))
+                               "16", "--batch-as", "blocks"))
     rates = [results[op]["blocks_per_s"] / 1e6 for op in OPS]
     return Measured("async, batches of 64 x 4 KiB, one worker", "over 1 million blocks/s",
                     f"{_both(rates, '{:.2f}')} million blocks/s", min(rates) > 1, [])
@@ -166,6 +166,42 @@ def python_4k(lab):
                     python - cpp <= 3, [])
 
 
+_PYTHON_BLOCKS = """
+import json, statistics, time
+import numpy
+import hixl
+COUNT, SIZE = 10_000, 4096
+a, b = hixl.Hixl(), hixl.Hixl()
+assert b.initialize("127.0.0.1:{port}", {{}}) == 0
+assert a.initialize("127.0.0.1", {{}}) == 0
+tables = []
+for engine in (a, b):
+    memory = engine.allocate(COUNT * SIZE, mem_type=hixl.MemType.MEM_HOST)
+    assert engine.register_mem(hixl.MemDesc(memory.address, COUNT * SIZE), hixl.MemType.MEM_HOST)[0] == 0
+    tables.append((hixl.BlockTable(memory.address, SIZE, SIZE, COUNT), memory))
+assert a.connect("127.0.0.1:{port}", 5000) == 0
+order = numpy.random.default_rng(1)
+mine, theirs = order.permutation(COUNT), order.permutation(COUNT)
+times = []
+for i in range(200):
+    start = time.perf_counter_ns()
+    status, request = a.transfer_async_blocks("127.0.0.1:{port}", hixl.TransferOp.READ, tables[0][0],
+                                              tables[1][0], mine, theirs)
+    times.append(time.perf_counter_ns() - start)
+    assert status == 0, hixl.last_error()
+    while a.get_transfer_status(request)[1] == hixl.TransferStatus.WAITING:
+        pass
+print(json.dumps(statistics.median(times[10:]) / 1000))
+"""
+
+
+def python_blocks(lab):
+    from harness.peer import free_port
+    micros = lab.python(lab.local(), _PYTHON_BLOCKS.format(port=free_port()))
+    return Measured("Python, 10 000 blocks of a table by NumPy indices", "under 1 ms to submit",
+                    f"{micros:.0f} us", micros < 1000, [])
+
+
 def flat(lab):
     daemon = lab.hopping()
     lab.bench(daemon, "--block", "4K", "--iterations", "1000", "--rounds", "1")
@@ -192,7 +228,7 @@ def idle(lab):
 
 
 NUMBERS = [memcpy_128m, scattered_8192, contiguous_list, direct_4k, hop_4k, direct_32, asleep_4k,
-           async_blocks, tcp_large_default, tcp_large_jumbo, tcp_16k, python_4k, flat, idle]
+           async_blocks, tcp_large_default, tcp_large_jumbo, tcp_16k, python_4k, python_blocks, flat, idle]
 
 
 def _speeds(work, results, raw=""):

@@ -1,6 +1,7 @@
 """Nodes made of network namespaces: one or more joined by veth, with IPv4 and IPv6 addresses."""
 
 import itertools
+import json
 import os
 import subprocess
 from dataclasses import dataclass
@@ -39,6 +40,10 @@ class Host:
 
     def ip(self, *arguments):
         return _ip("-n", self.namespace, *arguments)
+
+    def sent_bytes(self, interface):
+        shown = json.loads(self.ip("-s", "-j", "link", "show", "dev", interface).stdout)
+        return shown[0]["stats64"]["tx"]["bytes"]
 
 
 class Hosts:
@@ -85,6 +90,17 @@ class Hosts:
                 "peer", "name", "data0", "netns", name)
             _ip("-n", switch, "link", "set", port, "master", "bridge0")
             _ip("-n", switch, "link", "set", port, "up")
+
+    def add_cables(self, count):
+        """`count` further networks between two hosts: data1, data2, ... with 10.77.N.1 and .2."""
+        first, second = self.hosts
+        for number in range(1, count + 1):
+            interface = f"data{number}"
+            first.ip("link", "add", interface, "type", "veth",
+                     "peer", "name", interface, "netns", second.namespace)
+            for index, host in enumerate(self.hosts, start=1):
+                host.ip("addr", "add", f"10.77.{number}.{index}/24", "dev", interface)
+                host.ip("link", "set", interface, "up")
 
     def close(self):
         for name in self._namespaces:

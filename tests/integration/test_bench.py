@@ -79,8 +79,9 @@ def test_device_memory(daemon, bench):
     good(result)
 
 
-@pytest.mark.parametrize("options", [["--arrays"], ["--async", "--depth", "1,16"],
-                                     ["--async", "--arrays", "--threads", "2"]], ids=" ".join)
+@pytest.mark.parametrize("options", [["--batch-as", "arrays"], ["--batch-as", "blocks"], ["--async", "--depth", "1,16"],
+                                     ["--async", "--batch-as", "arrays", "--threads", "2"],
+                                     ["--async", "--batch-as", "blocks", "--layout", "scattered"]], ids=" ".join)
 def test_every_byte_arrives_in_other_ways(daemon, bench, options):
     good(bench(daemon(), "--self", *SMALL, "--block", "4K", "--batch", "1,32", "--op", "mix", *options))
 

@@ -81,6 +81,29 @@ said
     assert "pools.host.max_bytes" in said
 
 
+@pytest.mark.parametrize("place", ["daemon", "client"])
+@pytest.mark.parametrize("op", ["READ", "WRITE"])
+def test_device_memory_moves_whoever_copies_it(daemon, peer, place, op):
+    node = daemon(config={"devices": {"sim": {"place": place}}})
+    here, there = peer(node), peer(node)
+    make = """
+buffer = engine.allocate(3 << 20, mem_type=hixl.MemType.MEM_DEVICE)
+memoryview(buffer).cast('B')[:] = random.Random(seed).randbytes(3 << 20)
+buffers['device'] = (buffer, memoryview(buffer).cast('B'))
+status, _ = engine.register_mem(hixl.MemDesc(buffer.address, buffer.nbytes), hixl.MemType.MEM_DEVICE)
+(status, buffer.address)
+"""
+    (status_here, local), (status_there, remote) = here.run(make, seed=1), there.run(make, seed=2)
+    assert (status_here, status_there) == (SUCCESS, SUCCESS)
+    # An odd piece that lies in none of the copies' units.
+    source = there if op == "READ" else here
+    wanted = source.run("crc('device', 4097, (2 << 20) + 13)")
+    assert here.connect(there.engine) == SUCCESS
+    assert here.transfer(there.engine, op, [(local + 4097, remote + 4097, (2 << 20) + 13)]) == SUCCESS
+    assert here.run("crc('device', 4097, (2 << 20) + 13)") == wanted
+    assert there.run("crc('device', 4097, (2 << 20) + 13)") == wanted
+
+
 @pytest.mark.parametrize("size", [0, -1])
 def test_a_buffer_without_bytes_is_refused(daemon, peer, size):
     here = peer(daemon())

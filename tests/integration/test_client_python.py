@@ -1,7 +1,7 @@
 """What the Python package adds, against a real daemon: arrays, bulk registration, views, forks."""
 
 import pytest
-from harness.peer import FAILED, SUCCESS, Peer, engine_id
+from harness.peer import FAILED, PARAM_INVALID, SUCCESS, Peer, engine_id
 
 MIB = 1 << 20
 
@@ -34,6 +34,92 @@ while True:
 """, local=local.address, remote=remote.address, peer=there.engine)
     assert (status, state) == (SUCCESS, "COMPLETED")
     assert local.crc() == remote.crc()
+
+
+def test_blocks_of_two_layers_move_by_index(pair):
+    pytest.importorskip("numpy")
+    here, there = pair
+    local, remote = here.memory(4 * MIB), there.memory(4 * MIB, seed=1)
+    # Two layers of 256 blocks of 4 KiB, 8 KiB apart on this side, packed on the other.
+    moved, others = here.run("""
+import numpy, time
+mine = [hixl.BlockTable(local + layer * 4096, 8192, 4096, 256) for layer in range(2)]
+theirs = [hixl.BlockTable(base=remote + layer * 256 * 4096, stride=4096, block_bytes=4096, count=256)
+          for layer in range(2)]
+to, source = numpy.arange(0, 256, 2), numpy.random.default_rng(0).permutation(256)[:128]
+sync = engine.transfer_sync_blocks(peer, hixl.TransferOp.READ, mine, theirs, to,
+                                   source.astype(numpy.int32), timeout_in_millis=10000)
+assert sync == 0, hixl.last_error()
+pairs = [(int(t), int(s), layer) for layer in range(2) for t, s in zip(to, source)]
+([(crc(name, t * 8192 + layer * 4096, 4096), s * 4096 + layer * 256 * 4096) for t, s, layer in pairs],
+ [crc(name, t * 8192, 8192) for t in range(1, 256, 2)])
+""", local=local.address, remote=remote.address, peer=there.engine, name=local.name)
+    for crc, offset in moved:
+        assert crc == remote.crc(offset, 4096)
+    assert set(others) == {here.run("zlib.crc32(bytes(8192))")}
+    # All of them back, asynchronously.
+    status, state = here.run("""
+status, request = engine.transfer_async_blocks(
+    peer, hixl.TransferOp.WRITE, mine, theirs, numpy.arange(256, dtype=numpy.uint64),
+    numpy.arange(256, dtype=numpy.uint32))
+assert status == 0, hixl.last_error()
+deadline = time.monotonic() + 20
+while True:
+    code, state = engine.get_transfer_status(request)
+    if state != hixl.TransferStatus.WAITING or time.monotonic() > deadline:
+        break
+(code, state.name)
+""", peer=there.engine)
+    assert (status, state) == (SUCCESS, "COMPLETED")
+    for block in (0, 17, 255):
+        assert local.crc(block * 8192 + 4096, 4096) == remote.crc((256 + block) * 4096, 4096)
+
+
+@pytest.mark.parametrize("change,said", [
+    ("theirs.block_bytes = 2048", "that of the local table"),
+    ("mine.stride = 4095", "stride"),
+    ("mine.count = 0", "count"),
+    ("mine.base = 0", "base"),
+    ("theirs.base = 2 ** 64 - 4096", "below 2^64"),
+    ("blocks[3] = 16", "local_blocks[3] is 16; allowed: 0..15"),
+    ("mine.count = 17; blocks[3] = 16", "beyond"),
+])
+def test_blocks_that_do_not_fit_are_named(pair, change, said):
+    pytest.importorskip("numpy")
+    here, there = pair
+    local, remote = here.memory(16 * 4096, seed=3), there.memory(17 * 4096, seed=4)
+    before = local.crc()
+    status, message = here.run(f"""
+import numpy
+mine = hixl.BlockTable(local, 4096, 4096, 16)
+theirs = hixl.BlockTable(remote, 4096, 4096, 17)
+blocks = numpy.arange(16, dtype=numpy.uint32)
+{change}
+(engine.transfer_sync_blocks(peer, hixl.TransferOp.READ, mine, theirs, blocks, numpy.arange(16)),
+ hixl.last_error())
+""", local=local.address, remote=remote.address, peer=there.engine)
+    assert status == PARAM_INVALID
+    assert said in message or said == "beyond"
+    assert local.crc() == before
+
+
+@pytest.mark.parametrize("local,remote,error", [
+    ("[-1]", "[0]", "IndexError"), ("[0, 1]", "[0]", "ValueError"), ("[0.5]", "[0]", "TypeError"),
+    ("[[0]]", "[0]", "TypeError")])
+def test_indices_that_are_none_raise(pair, local, remote, error):
+    pytest.importorskip("numpy")
+    here, there = pair
+    assert here.run(f"""
+import numpy
+table = hixl.BlockTable(4096, 4096, 4096, 2)
+try:
+    engine.transfer_sync_blocks(peer, hixl.TransferOp.READ, table, [table], numpy.array({local}),
+                                numpy.array({remote}))
+    raised = ''
+except Exception as problem:
+    raised = type(problem).__name__
+raised
+""", peer=there.engine) == error
 
 
 def test_ten_thousand_ranges_are_registered_at_once(daemon, peer):

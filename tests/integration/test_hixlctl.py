@@ -153,6 +153,16 @@ def test_pools_show_what_clients_took(daemon, peer):
     assert pools["host"]["used_bytes"] == 0 and pools["host"]["buffers"] == 0
 
 
+def test_pools_show_device_memory_too(daemon, peer):
+    node = daemon()
+    peer(node).run("""
+buffers['device'] = engine.allocate(3 << 20, mem_type=hixl.MemType.MEM_DEVICE)
+True
+""")
+    pools = {pool["name"]: pool for pool in shown(node, "pools")["pools"]}
+    assert pools["sim:0"]["used_bytes"] >= 3 * MIB and pools["sim:0"]["buffers"] == 1
+
+
 def test_a_daemon_that_hangs_costs_the_timeout(daemon):
     node = daemon()
     node.process.send_signal(signal.SIGSTOP)

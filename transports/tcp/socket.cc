@@ -79,6 +79,10 @@ absl::StatusOr<UniqueFd> StartConnect(const Endpoint& peer, const std::string& i
   SetLaneOptions(fd.get(), options);
   if (!interface.empty()) {
     HIXLD_ASSIGN_OR_RETURN(const Endpoint local, InterfaceAddress(interface, peer));
+    // The source address alone does not choose the way out: routes are looked up by destination.
+    // Where the kernel does not allow this, policy routing by source address does the same.
+    setsockopt(fd.get(), SOL_SOCKET, SO_BINDTODEVICE, interface.c_str(),
+               static_cast<socklen_t>(interface.size()));
     if (bind(fd.get(), local.sockaddr_ptr(), local.address_len) != 0) {
       return ErrnoError(errno, absl::StrCat("bind a lane to ", interface, " ", local.ToString()));
     }

@@ -75,6 +75,28 @@ struct TransferArrays {
   size_t count = 0;
 };
 
+// Blocks of one size at equal distances, as one layer of a paged KV cache has them: block i is the
+// `block_bytes` bytes at base + i * stride. Nothing is registered by it, so it never goes stale;
+// the blocks that are moved must lie in registered memory, like every range.
+struct BlockTable {
+  uint64_t base = 0;         // address of block 0, above 0
+  uint64_t stride = 0;       // bytes from block to block, block_bytes and more
+  uint64_t block_bytes = 0;  // 1 and more; the same on both sides
+  uint32_t count = 0;        // blocks, 1 and more; the last one ends below 2^64
+};
+
+// A batch as block indices: for each t in [0, table_count) and each i in [0, block_count), block
+// local_blocks[i] of local_tables[t] and block remote_blocks[i] of remote_tables[t]. Tables are,
+// for instance, the layers of a cache. All arrays are read during the call only.
+struct BlockBatch {
+  const BlockTable* local_tables = nullptr;
+  const BlockTable* remote_tables = nullptr;
+  size_t table_count = 0;  // 1..65536
+  const uint32_t* local_blocks = nullptr;
+  const uint32_t* remote_blocks = nullptr;
+  size_t block_count = 0;
+};
+
 class ASCEND_FUNC_VISIBILITY HixlExt {
  public:
   // Hixl::Initialize with more to choose.
@@ -108,6 +130,14 @@ class ASCEND_FUNC_VISIBILITY HixlExt {
                              const TransferArrays& arrays, int32_t timeout_in_millis = 1000);
   static Status TransferAsync(Hixl& engine, const AscendString& remote_engine, TransferOp operation,
                               const TransferArrays& arrays, const TransferArgs& optional_args,
+                              TransferReq& req);
+
+  // The same with a batch of blocks: 8 bytes per block go to the daemon in place of 24, and nothing
+  // is built per block. PARAM_INVALID names the table or the index that does not fit.
+  static Status TransferSync(Hixl& engine, const AscendString& remote_engine, TransferOp operation,
+                             const BlockBatch& blocks, int32_t timeout_in_millis = 1000);
+  static Status TransferAsync(Hixl& engine, const AscendString& remote_engine, TransferOp operation,
+                              const BlockBatch& blocks, const TransferArgs& optional_args,
                               TransferReq& req);
 
   // Why the last failing call of this thread failed; code SUCCESS if none has.

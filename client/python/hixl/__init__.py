@@ -56,6 +56,7 @@ from .hixl import (  # noqa: F401
     TransferArgs,
     TransferOp,
     TransferOpDesc,
+    BlockTable,
     TransferResult,
     TransferStatus,
     __version__,
@@ -78,7 +79,7 @@ __all__ = [
     "AsyncConnectStatus", "NOT_CONNECT", "CONNECT_PENDING", "CONNECTING", "CONNECTED",
     "CONNECT_FAILED", "DISCONNECT_PENDING", "DISCONNECTING",
     "FeatureType", "AUTO_CONNECT", "CLIENT_SERVER_COMM",
-    "MemDesc", "TransferOpDesc", "TransferArgs", "GetTransferStatusArgs", "TransferResult",
+    "MemDesc", "TransferOpDesc", "BlockTable", "TransferArgs", "GetTransferStatusArgs", "TransferResult",
     "NotifyDesc",
     "Hixl", "get_capability",
 ]

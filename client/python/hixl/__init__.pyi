@@ -87,6 +87,16 @@ class MemDesc:
     len: int
     def __init__(self, addr: int, len: int) -> None: ...
 
+class BlockTable:
+    """Blocks of one size at equal distances: block i is the block_bytes bytes at
+    base + i * stride, for i below count."""
+
+    base: int
+    stride: int
+    block_bytes: int
+    count: int
+    def __init__(self, base: int, stride: int, block_bytes: int, count: int) -> None: ...
+
 class TransferOpDesc:
     """One piece of a transfer: len bytes between local_addr (ours) and remote_addr (the peer's)."""
 
@@ -252,6 +262,30 @@ class Hixl:
         local_addresses: Any,
         remote_addresses: Any,
         lengths: Any,
+        args: TransferArgs = ...,
+    ) -> Tuple[int, int]: ...
+    def transfer_sync_blocks(
+        self,
+        remote_engine: str,
+        op: TransferOp,
+        local_tables: Union[BlockTable, Sequence[BlockTable]],
+        remote_tables: Union[BlockTable, Sequence[BlockTable]],
+        local_blocks: Any,
+        remote_blocks: Any,
+        timeout_in_millis: int = 1000,
+    ) -> int:
+        """transfer_sync of whole blocks: block local_blocks[i] of each local table and block
+        remote_blocks[i] of the remote table at the same place, for every i and every table (the
+        layers of a cache). Indices are contiguous one-dimensional arrays of 32- or 64-bit
+        integers; a negative one raises IndexError, one beyond its table is PARAM_INVALID."""
+    def transfer_async_blocks(
+        self,
+        remote_engine: str,
+        op: TransferOp,
+        local_tables: Union[BlockTable, Sequence[BlockTable]],
+        remote_tables: Union[BlockTable, Sequence[BlockTable]],
+        local_blocks: Any,
+        remote_blocks: Any,
         args: TransferArgs = ...,
     ) -> Tuple[int, int]: ...
     def get_transfer_status(self, req: int, /) -> Tuple[int, TransferStatus]:

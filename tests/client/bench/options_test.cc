@@ -42,7 +42,7 @@ TEST_CASE("the roles are told apart") {
 TEST_CASE("a sweep takes lists") {
   const InitiatorOptions options = Initiator(
       "--self --block 4K,1MiB --batch 1,32 --threads 1..4 --op mix --async --depth 4,8 "
-      "--memory pool,plain --target-memory memfd --layout shuffled --check --arrays "
+      "--memory pool,plain --target-memory memfd --layout shuffled --check --batch-as arrays "
       "--baseline grpc,memcpy");
   CHECK(options.blocks == std::vector<uint64_t>{4096, 1 << 20});
   CHECK(options.batches == std::vector<uint64_t>{1, 32});
@@ -51,7 +51,7 @@ TEST_CASE("a sweep takes lists") {
   CHECK(options.memory == std::vector<MemoryKind>{MemoryKind::kPool, MemoryKind::kPlain});
   CHECK(options.baselines == std::vector<Baseline>{Baseline::kGrpc, Baseline::kMemcpy});
   CHECK(options.check);
-  CHECK(options.arrays);
+  CHECK(options.form == BatchForm::kArrays);
   const auto groups = MakeSweep(options);
   REQUIRE(groups.ok());
   REQUIRE(groups->size() == 2);

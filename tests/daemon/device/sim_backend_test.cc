@@ -200,7 +200,7 @@ TEST_CASE("the place where copies run is configuration") {
   const DeviceCapabilities capabilities = backend->Devices()[0].capabilities;
   CHECK(capabilities.place == ExecutionPlace::kClient);
   const auto names = CapabilityNames(capabilities);
-  CHECK(std::find(names.begin(), names.end(), "client_executes") != names.end());
+  CHECK(std::find(names.begin(), names.end(), "executed_by_client") != names.end());
 }
 
 }  // namespace

@@ -18,12 +18,32 @@ TEST_CASE("good options are taken") {
            {{"BufferPool", "4:8"}},
            {{"adxl.BufferPool", "0:0"}, {"LocalCommRes", ""}},
            {{"GlobalResourceConfig", R"({"connect_pool.thread_num": 2})"}}}) {
-    const auto parsed = ParseEngineOptions(good);
+    const auto parsed = ParseEngineOptions(good, {});
     REQUIRE(parsed.ok());
     CHECK_FALSE(parsed->auto_connect);
     CHECK(parsed->given == good);
   }
-  CHECK(ParseEngineOptions({{"AutoConnect", "1"}})->auto_connect);
+  CHECK(ParseEngineOptions({{"AutoConnect", "1"}}, {})->auto_connect);
+}
+
+TEST_CASE("batching comes from the daemon's configuration, key by key replaced by the engine's") {
+  const BatchingOptions configured = {.window_ns = 5000, .max_requests = 8, .max_bytes = 65536};
+  const auto parsed = ParseEngineOptions(
+      {{"GlobalResourceConfig", R"({"hixld.batching.window_us": 20, "hixld.batching.other": 1,
+                                    "hixld.batching.max_requests": 9})"}},
+      configured);
+  REQUIRE(parsed.ok());
+  CHECK(parsed->batching.window_ns == 20'000);
+  CHECK(parsed->batching.max_requests == 9);
+  CHECK(parsed->batching.max_bytes == 65536);
+  CHECK(ParseEngineOptions({{"GlobalResourceConfig", ""}}, configured)->batching.window_ns == 5000);
+  for (const char* bad :
+       {R"({"hixld.batching.window_us": 100001})", R"({"hixld.batching.window_us": -1})",
+        R"({"hixld.batching.max_requests": 1})", R"({"hixld.batching.max_bytes": "many"})"}) {
+    const auto refused = ParseEngineOptions({{"GlobalResourceConfig", bad}}, configured);
+    CHECK(ApiCodeOf(refused.status()) == ApiCode::kParamInvalid);
+    CHECK_THAT(std::string(refused.status().message()), Contains("hixld.batching."));
+  }
 }
 
 TEST_CASE("bad options are PARAM_INVALID and name key and value") {
@@ -42,7 +62,7 @@ TEST_CASE("bad options are PARAM_INVALID and name key and value") {
                                                         {"GlobalResourceConfig", "[1]"},
                                                         {"GlobalResourceConfig", "{"},
                                                         {"LocalCommRes", "version"}}) {
-    const auto parsed = ParseEngineOptions({{key, value}});
+    const auto parsed = ParseEngineOptions({{key, value}}, {});
     CHECK(ApiCodeOf(parsed.status()) == ApiCode::kParamInvalid);
     CHECK_THAT(std::string(parsed.status().message()), Contains(key));
   }

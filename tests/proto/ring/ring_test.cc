@@ -111,6 +111,73 @@ TEST_CASE("batches of every size arrive whole and in order") {
   CHECK(pair.consumer->in_flight() == 0);
 }
 
+// Every piece of a batch, as the daemon got it.
+std::vector<Descriptor> PiecesOf(const Consumer::Batch& batch) {
+  std::vector<Descriptor> pieces;
+  for (size_t i = 0; i < batch.size(); ++i) {
+    pieces.push_back({batch.local[i], batch.remote[i], batch.lengths[i]});
+  }
+  return pieces;
+}
+
+bool operator==(const Descriptor& a, const Descriptor& b) {
+  return a.local == b.local && a.remote == b.remote && a.length == b.length;
+}
+
+TEST_CASE("blocks arrive as the addresses that their tables give them, in order") {
+  Pair pair = MakePair({.entries = 8, .slots = 16, .arena_descriptors = 64});
+  const std::vector<BlockTables> tables = {{1000, 16, 500'000, 32, 8},
+                                           {1 << 30, 4096, uint64_t{1} << 40, 1 << 20, 4096}};
+  // Up to what an entry holds, one more, several entries, and around the arena's end many times.
+  for (const uint32_t count : {1, 2, 3, 47, 48, 49, 1000, 5, 777}) {
+    std::vector<uint32_t> local(count);
+    std::vector<uint32_t> remote(count);
+    std::vector<Descriptor> wanted;
+    for (uint32_t i = 0; i < count; ++i) {
+      local[i] = (i * 7919) % 4099;
+      remote[i] = UINT32_MAX - i;
+    }
+    for (const BlockTables& table : tables) {
+      for (uint32_t i = 0; i < count; ++i) {
+        wanted.push_back({table.local_base + local[i] * table.local_stride,
+                          table.remote_base + remote[i] * table.remote_stride, table.block_bytes});
+      }
+    }
+    Producer::Request request = RequestOf({});
+    request.tables = tables;
+    request.local_blocks = local;
+    request.remote_blocks = remote;
+    std::thread client([&] { REQUIRE(pair.producer->Submit(request).ok()); });
+    Consumer::Batch batch;
+    absl::StatusOr<bool> got = false;
+    while (got.ok() && !*got) got = pair.consumer->Next(kNoLimit, &batch);
+    client.join();
+    REQUIRE(got.ok());
+    CHECK(PiecesOf(batch) == wanted);
+    pair.consumer->Publish(batch.slot, kCompleted, 0, 0, 0, "");
+    pair.producer->Release(batch.slot);
+  }
+}
+
+TEST_CASE("a batch of blocks beyond the limit fails alone") {
+  Pair pair = MakePair({.entries = 8, .slots = 4, .arena_descriptors = 16});
+  const std::vector<BlockTables> tables = {{1000, 16, 2000, 16, 8}};
+  const std::vector<uint32_t> blocks(11, 0);
+  Producer::Request request = RequestOf({});
+  request.tables = tables;
+  request.local_blocks = blocks;
+  request.remote_blocks = blocks;
+  const auto slot = pair.producer->Submit(request);
+  REQUIRE(slot.ok());
+  Consumer::Batch batch;
+  CHECK_FALSE(*pair.consumer->Next(10, &batch));
+  CHECK(pair.producer->Read(*slot).code == static_cast<uint32_t>(ApiCode::kResourceExhausted));
+
+  request.local_blocks = {};
+  request.remote_blocks = {};
+  CHECK(ApiCodeOf(pair.producer->Submit(request).status()) == ApiCode::kParamInvalid);
+}
+
 TEST_CASE("several client threads lose no batch when ring, arena and slots are tight") {
   Pair pair = MakePair({.entries = 4, .slots = 8, .arena_descriptors = 32});
   constexpr size_t kThreads = 4;
@@ -262,6 +329,22 @@ TEST_CASE("nonsense in the ring is refused by name") {
     header->tail.store(1);
     refused("arena index");
   }
+  SECTION("inline and blocks together") {
+    entries[0].flags = kInline | kBlocks;
+    header->tail.store(1);
+    refused("flags");
+  }
+  SECTION("an unknown flag") {
+    entries[0].flags = kInline | 8;
+    header->tail.store(1);
+    refused("flags");
+  }
+  SECTION("more pairs of blocks than the arena holds") {
+    entries[0].flags = kBlocks;
+    entries[0].count = 16 * kPairsPerDescriptor + 1;
+    header->tail.store(1);
+    refused("count");
+  }
   SECTION("op") {
     entries[0].op = 7;
     header->tail.store(1);
@@ -337,7 +420,7 @@ TEST_CASE("ring memory with a foreign layout is refused") {
   REQUIRE(consumer.ok());
   auto raw = MapShared((*consumer)->memory_fd(), 0, (*consumer)->size());
   REQUIRE(raw.ok());
-  reinterpret_cast<Header*>(raw->data())->version = 2;
+  reinterpret_cast<Header*>(raw->data())->version = kLayoutVersion + 1;
   auto producer = Producer::Attach(std::move(*raw), UniqueFd());
   CHECK(ApiCodeOf(producer.status()) == ApiCode::kParamInvalid);
 }

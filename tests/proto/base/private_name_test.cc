@@ -1,0 +1,83 @@
+#include "proto/base/private_name.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+
+#include "proto/base/fd.h"
+
+namespace hixld {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Directory {
+  Directory() : path(mkdtemp(name)) {}
+  ~Directory() { fs::remove_all(path); }
+  size_t entries() const {
+    return static_cast<size_t>(
+        std::distance(fs::directory_iterator(path), fs::directory_iterator()));
+  }
+  char name[32] = "/tmp/hixld-private-XXXXXX";
+  const std::string path;
+};
+
+void MakeFile(const std::string& path) {
+  const UniqueFd fd(open(path.c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0666));
+  REQUIRE(fd.valid());
+}
+
+TEST_CASE("a published file has its mode and replaces what was there") {
+  const Directory directory;
+  const std::string path = directory.path + "/socket";
+  MakeFile(path);
+  {
+    auto temporary = PrivateName::Beside(path);
+    REQUIRE(temporary.ok());
+    struct stat parent {};
+    REQUIRE(stat(fs::path(temporary->name()).parent_path().c_str(), &parent) == 0);
+    CHECK((parent.st_mode & 0777) == 0700);
+    MakeFile(temporary->name());
+    REQUIRE(temporary->Publish(0640, static_cast<gid_t>(-1)).ok());
+  }
+  struct stat published {};
+  REQUIRE(stat(path.c_str(), &published) == 0);
+  CHECK((published.st_mode & 0777) == 0640);
+  CHECK(directory.entries() == 1);
+}
+
+TEST_CASE("what is not published leaves nothing") {
+  const Directory directory;
+  {
+    auto temporary = PrivateName::Beside(directory.path + "/socket");
+    REQUIRE(temporary.ok());
+    MakeFile(temporary->name());
+    const PrivateName moved = *std::move(temporary);
+    CHECK(fs::exists(moved.name()));
+  }
+  CHECK(directory.entries() == 0);
+}
+
+TEST_CASE("a missing directory and a missing file are named") {
+  const Directory directory;
+  const std::string nowhere = directory.path + "/none/socket";
+  const auto none = PrivateName::Beside(nowhere);
+  REQUIRE_FALSE(none.ok());
+  CHECK_THAT(std::string(none.status().message()), Catch::Contains(nowhere));
+
+  const std::string path = directory.path + "/socket";
+  auto empty = PrivateName::Beside(path);
+  REQUIRE(empty.ok());
+  const absl::Status status = empty->Publish(0600, static_cast<gid_t>(-1));
+  REQUIRE_FALSE(status.ok());
+  CHECK_THAT(std::string(status.message()), Catch::Contains(path));
+  CHECK_FALSE(fs::exists(path));
+}
+
+}  // namespace
+}  // namespace hixld
