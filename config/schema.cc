@@ -194,10 +194,11 @@ std::vector<ConfigKey> TcpKeys() {
             "Pieces that one lane has under way before it waits for an acknowledgement."),
       Size(KEY(tcp.socket_buffer_bytes), 0, 256 * kMiB,
            "Send and receive buffer of a lane's socket. 0: the kernel's own tuning."),
-      TextList(
-          KEY(tcp.interfaces), "names of network interfaces, at most 16", 0, 16, CheckInterface,
-          "Interfaces through which lanes leave, in turn; peers must answer on each of them. Empty: "
-          "the routing table decides."),
+      TextList(KEY(tcp.interfaces), "names of network interfaces, at most 16", 0, 16,
+               CheckInterface,
+               "Interfaces through which lanes leave, in turn; peers must answer on each of them. "
+               "Empty: "
+               "the routing table decides."),
       Duration(KEY(tcp.connect_timeout), milliseconds(100), minutes(2),
                "How long one attempt to connect to a peer may take."),
       Duration(KEY(tcp.keepalive_interval), milliseconds(100), minutes(1),

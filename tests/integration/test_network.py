@@ -51,7 +51,7 @@ import time
 requests = []
 for i in range(count):
     status, request = engine.transfer_async(
-        remote, hixl.TransferOp[op], [hixl.TransferOpDesc(local + i * 1024, there + i * 1024, 1000)])
+        remote, getattr(hixl.TransferOp, op), [hixl.TransferOpDesc(local + i * 1024, there + i * 1024, 1000)])
     assert status == 0, hixl.last_error()
     requests.append(request)
 states = []
