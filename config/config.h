@@ -42,7 +42,7 @@ struct Config {
 
   struct Workers {
     uint64_t count = 0;
-    uint64_t spin_us = 50;
+    uint64_t spin_us = 200;
     uint64_t process_copy_threads = 2;
     uint64_t control_threads = 4;
   } workers;

@@ -135,9 +135,11 @@ std::vector<ConfigKey> WorkerKeys() {
   return {
       Count(KEY(workers.count), 0, 256,
             "Threads that move data. 0: one fewer than there are cores, at least 1 and at most 8."),
-      Count(KEY(workers.spin_us), 0, 1000,
-            "Microseconds for which a worker looks for new work before it sleeps. Spinning is "
-            "skipped where there are not more cores than workers."),
+      Count(
+          KEY(workers.spin_us), 0, 1000,
+          "Microseconds for which a worker that has just had work looks for more before it sleeps; "
+          "it yields its core meanwhile. Spinning is "
+          "skipped where there are not more cores than workers."),
       Count(KEY(workers.process_copy_threads), 1, 64,
             "Threads that copy plain process memory (process_vm_readv and writev)."),
       Count(KEY(workers.control_threads), 1, 256,

@@ -18,7 +18,12 @@ namespace {
 constexpr int64_t kAnswerGrace = 10 * kNanosPerSecond;
 constexpr int64_t kSubmitTimeout = 10 * kNanosPerSecond;
 constexpr int64_t kMinSpinNs = 2'000;
-constexpr int64_t kMaxSpinNs = 50'000;
+constexpr int64_t kMaxSpinNs = 200'000;
+// Of larger transfers one can tell how long they will take. While the long ones among them are
+// moved, the cores are better spent on moving them: their waiter sleeps for a part of the time.
+constexpr uint64_t kPacedBytes = 256 << 10;
+constexpr int64_t kLongNs = 500'000;
+constexpr int64_t kSleepPercent = 60;
 
 // Ids of transfers in the rings; the daemon's own ids, which gRPC uses, count up from 1.
 constexpr uint64_t kRingBit = uint64_t{1} << 63;
@@ -60,7 +65,9 @@ class RingSubmitter : public Submitter {
     if (rings == nullptr) return fallback_->Transfer(call);
     const int64_t deadline = MonotonicNanos() + call.timeout_ms * kNanosPerMilli;
     HIXLD_ASSIGN_OR_RETURN(const uint32_t slot, Push(rings, call, deadline));
-    if (!Wait(rings, slot, deadline + kAnswerGrace)) return NoAnswer(rings, slot, call);
+    if (!Wait(rings, slot, BytesOf(call.batch), deadline + kAnswerGrace)) {
+      return NoAnswer(rings, slot, call);
+    }
     const ring::Producer::Result result = rings->Read(slot);
     rings->Release(slot);
     // The end of the session ends what it ran, too.
@@ -128,16 +135,41 @@ class RingSubmitter : public Submitter {
   }
 
   // Looks for as long as it has paid lately, then sleeps.
-  bool Wait(ring::Producer* rings, uint32_t slot, int64_t deadline) {
+  bool Wait(ring::Producer* rings, uint32_t slot, uint64_t bytes, int64_t deadline) {
+    if (!may_spin_) return rings->Wait(slot, 0, deadline);
+    if (bytes > kPacedBytes) return WaitPaced(rings, slot, bytes, deadline);
     const int64_t spin = spin_ns_.load(std::memory_order_relaxed);
     const int64_t start = MonotonicNanos();
     const bool ended = rings->Wait(slot, spin, deadline);
     const int64_t took = MonotonicNanos() - start;
-    if (may_spin_) {
-      const int64_t next = took < kMaxSpinNs ? spin * 2 : spin / 2;
-      spin_ns_.store(std::clamp(next, kMinSpinNs, kMaxSpinNs), std::memory_order_relaxed);
-    }
+    const int64_t next = took < kMaxSpinNs ? spin * 2 : spin / 2;
+    spin_ns_.store(std::clamp(next, kMinSpinNs, kMaxSpinNs), std::memory_order_relaxed);
     return ended;
+  }
+
+  bool WaitPaced(ring::Producer* rings, uint32_t slot, uint64_t bytes, int64_t deadline) {
+    const int64_t kib = static_cast<int64_t>(bytes >> 10);
+    const int64_t pace = ns_per_kib_.load(std::memory_order_relaxed);
+    const int64_t start = MonotonicNanos();
+    const int64_t expected = pace * kib;
+    bool ended;
+    if (expected < kLongNs) {
+      ended = rings->Wait(slot, kLongNs, deadline);
+    } else {
+      const int64_t look = start + expected * kSleepPercent / 100;
+      ended =
+          rings->Wait(slot, 0, std::min(look, deadline)) || rings->Wait(slot, kMaxSpinNs, deadline);
+    }
+    const int64_t took = MonotonicNanos() - start;
+    // A quarter of the way towards what it was this time.
+    ns_per_kib_.store(pace + (took / kib - pace) / 4, std::memory_order_relaxed);
+    return ended;
+  }
+
+  static uint64_t BytesOf(const BatchView& batch) {
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < batch.count; ++i) bytes += batch.length(i);
+    return bytes;
   }
 
   // The slot stays with the transfer until that ends.
@@ -169,6 +201,8 @@ class RingSubmitter : public Submitter {
   const std::unique_ptr<Submitter> fallback_;
   const bool may_spin_;
   std::atomic<int64_t> spin_ns_;
+  // What large ones have taken lately; waiters of different peers share it.
+  std::atomic<int64_t> ns_per_kib_{0};
 };
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "proto/ring/producer.h"
 
+#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -255,7 +256,10 @@ bool Producer::Wait(uint32_t slot, int64_t spin_ns, int64_t deadline_ns) {
     if (Terminal(s.state.load(std::memory_order_acquire))) return true;
     SpinPause();
     // Reading the clock costs more than looking.
-    if (i % 32 == 0 && MonotonicNanos() >= std::min(spin_until, deadline_ns)) break;
+    if (i % 32 != 0) continue;
+    if (MonotonicNanos() >= std::min(spin_until, deadline_ns)) break;
+    // The daemon may need this core.
+    sched_yield();
   }
   while (true) {
     uint32_t state = s.state.load(std::memory_order_acquire);

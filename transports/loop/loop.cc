@@ -1,6 +1,7 @@
 #include "transports/loop/loop.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -22,8 +23,11 @@ namespace {
 constexpr int kMaxEvents = 64;
 // A busy loop looks at its descriptors this often.
 constexpr int64_t kBusyFdCheckNs = 10'000;
-// A spinning loop looks at its descriptors this often: a system call costs more than a poll.
+// A spinning loop looks at its descriptors this often, since a system call costs more than a poll;
+// and more often while that is where its work comes from.
 constexpr int64_t kSpinFdCheckNs = 5'000;
+constexpr int64_t kActiveFdCheckNs = 1'000;
+constexpr int64_t kFdsActiveNs = 1'000'000;
 constexpr int64_t kMinSpinNs = 1'000;
 constexpr int kMaxShutdownRounds = 64;
 
@@ -84,7 +88,8 @@ class Loop::Impl {
   void Sleep();
   bool PollersMaySleep();
   void GrowSpin();
-  void WaitForEvents(int64_t timeout_ns);
+  // Returns whether a descriptor had something; the wake-up by Post is none.
+  bool WaitForEvents(int64_t timeout_ns);
   int EpollWait(epoll_event* events, int64_t timeout_ns);
   void HandleEvent(const epoll_event& event);
   void DropRemovedPollers();
@@ -113,6 +118,8 @@ class Loop::Impl {
   std::vector<absl::AnyInvocable<bool()>> new_steps_;
   int64_t now_ns_ = 0;
   int64_t fds_checked_ns_ = 0;
+  int64_t fds_worked_ns_ = 0;
+  int64_t woken_ns_ = 0;  // when the last look at the descriptors returned
   int64_t spin_ns_ = 0;
   // How long the last sleep took, until a round has told what it was woken for; 0 = no sleep.
   int64_t last_sleep_ns_ = 0;
@@ -312,19 +319,24 @@ bool Loop::Impl::RunSteps() {
 
 // Looks again for a while before the loop sleeps. Returns true when there is something to do.
 bool Loop::Impl::Spin() {
-  if (spin_ns_ < kMinSpinNs || pollers_.empty()) return false;
+  if (spin_ns_ < kMinSpinNs) return false;
   spins_.fetch_add(1, std::memory_order_relaxed);
   const int64_t end_ns = std::min(now_ns_ + spin_ns_, timers_.NextDeadline());
-  int64_t next_fd_check_ns = now_ns_ + kSpinFdCheckNs;
+  const int64_t fd_check_ns =
+      now_ns_ - fds_worked_ns_ < kFdsActiveNs ? kActiveFdCheckNs : kSpinFdCheckNs;
+  int64_t next_fd_check_ns = now_ns_ + fd_check_ns;
   for (int64_t now = now_ns_; now < end_ns; now = MonotonicNanos()) {
     if (!tasks_.empty()) return true;
-    if (RunPollers()) {
+    bool worked = RunPollers();
+    if (!worked && now >= next_fd_check_ns) {
+      worked = WaitForEvents(0);
+      next_fd_check_ns = now + fd_check_ns;
+      // Whoever the work is to come from may need this core.
+      if (!worked) sched_yield();
+    }
+    if (worked) {
       spin_ns_ = std::min(options_.max_spin_ns, spin_ns_ + spin_ns_ / 8);
       return true;
-    }
-    if (now >= next_fd_check_ns) {
-      WaitForEvents(0);
-      next_fd_check_ns = now + kSpinFdCheckNs;
     }
     CpuRelax();
   }
@@ -350,9 +362,12 @@ void Loop::Impl::Sleep() {
   if (tasks_.empty()) {
     const int64_t start_ns = MonotonicNanos();
     const int64_t deadline_ns = timers_.NextDeadline();
-    WaitForEvents(deadline_ns == kNoDeadline ? -1 : std::max<int64_t>(0, deadline_ns - start_ns));
+    const bool worked = WaitForEvents(
+        deadline_ns == kNoDeadline ? -1 : std::max<int64_t>(0, deadline_ns - start_ns));
     wakeups_.fetch_add(1, std::memory_order_relaxed);
-    last_sleep_ns_ = std::max<int64_t>(1, MonotonicNanos() - start_ns);
+    last_sleep_ns_ = std::max<int64_t>(1, woken_ns_ - start_ns);
+    // A short sleep that ended in work would have been caught by spinning.
+    if (worked && last_sleep_ns_ < options_.max_spin_ns) GrowSpin();
   }
   sleeping_.store(false, std::memory_order_relaxed);
   for (Poller* poller : pollers_) {
@@ -360,14 +375,25 @@ void Loop::Impl::Sleep() {
   }
 }
 
-void Loop::Impl::WaitForEvents(int64_t timeout_ns) {
+bool Loop::Impl::WaitForEvents(int64_t timeout_ns) {
   epoll_event events[kMaxEvents];
   const int count = EpollWait(events, timeout_ns);
+  if (count <= 0) {
+    woken_ns_ = fds_checked_ns_ = MonotonicNanos();
+    return false;
+  }
+  woken_ns_ = MonotonicNanos();
   // Whoever posts while the callbacks run need not wake this loop.
-  if (count > 0 && timeout_ns != 0) sleeping_.store(false, std::memory_order_relaxed);
-  for (int i = 0; i < count; ++i) HandleEvent(events[i]);
+  if (timeout_ns != 0) sleeping_.store(false, std::memory_order_relaxed);
+  bool worked = false;
+  for (int i = 0; i < count; ++i) {
+    HandleEvent(events[i]);
+    worked |= events[i].data.u64 != kWakeTag;
+  }
   BuryHandlers();
   fds_checked_ns_ = MonotonicNanos();
+  if (worked) fds_worked_ns_ = fds_checked_ns_;
+  return worked;
 }
 
 int Loop::Impl::EpollWait(epoll_event* events, int64_t timeout_ns) {

@@ -19,7 +19,8 @@ namespace {
 constexpr size_t kMaxIov = 1024;  // IOV_MAX of Linux
 constexpr size_t kBufferBytes = 16 << 10;
 constexpr size_t kScratchBytes = 64 << 10;
-constexpr uint64_t kMaxBytesPerCall = 1 << 20;
+// A stripe or two with their headers, rather than all but their last bytes.
+constexpr uint64_t kMaxBytesPerCall = (1 << 20) + (128 << 10);
 constexpr uint64_t kMinLowWater = 128 << 10;
 constexpr uint64_t kMaxLowWater = 256 << 10;
 // After this much the loop's other work comes first.
