@@ -4,6 +4,8 @@
 #
 #   tests/aarch64.sh [BAZEL_OPTION...]    prints the tests it takes with --list
 #
+# Ends with 77 where the packages cannot be had.
+#
 # Adds Debian's architecture arm64 to this machine for the libraries. Left out by name is what
 # cannot be linked for arm64 beside the amd64 packages or needs a kernel of its own:
 #   gRPC (its arm64 packages push yaml-cpp for amd64 out): daemon/rpc, daemon/engine, client
@@ -32,10 +34,20 @@ installed() {
 }
 if ! installed; then
   echo "Installing packages: ${PACKAGES[*]}"
-  as_root dpkg --add-architecture arm64
+  as_root dpkg --add-architecture arm64 || exit 77
   apt=(env DEBIAN_FRONTEND=noninteractive apt-get -q -y -o DPkg::Lock::Timeout=600)
-  as_root "${apt[@]}" update >/dev/null
   # --no-remove: a package of this machine is never given up for one of another.
-  as_root "${apt[@]}" install --no-install-recommends --no-remove "${PACKAGES[@]}" >/dev/null
+  as_root "${apt[@]}" update >/dev/null &&
+    as_root "${apt[@]}" install --no-install-recommends --no-remove "${PACKAGES[@]}" >/dev/null ||
+    exit 77
 fi
-exec bazel test --config=aarch64 --keep_going "$@" -- "${targets[@]}"
+
+# Bazel looks for the linker beside the compiler, where it would find this machine's.
+tools=$HOME/.cache/hixld-aarch64
+mkdir -p "$tools"
+for tool in ld ld.bfd ld.gold ar nm objcopy objdump strip gcov dwp cpp; do
+  ln -sf "/usr/bin/aarch64-linux-gnu-$tool" "$tools/$tool"
+done
+printf '#!/bin/sh\nexec aarch64-linux-gnu-gcc "$@"\n' >"$tools/gcc"
+chmod +x "$tools/gcc"
+exec bazel test --config=aarch64 --repo_env=CC="$tools/gcc" --keep_going "$@" -- "${targets[@]}"

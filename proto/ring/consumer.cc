@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "proto/base/barrier.h"
 #include "proto/base/memfd.h"
 #include "proto/base/status.h"
 #include "proto/ring/futex.h"
@@ -136,6 +137,7 @@ void Consumer::CopyDescriptors(const Entry& entry) {
 void Consumer::AdvanceHead() {
   ++head_;
   header_->head.store(head_, std::memory_order_seq_cst);
+  StoreLoadBarrier();
   if (header_->room_waiters.load(std::memory_order_seq_cst) == 0) return;
   header_->room_waiters.store(0, std::memory_order_seq_cst);
   FutexWakeAll(&header_->head);
@@ -183,6 +185,7 @@ absl::StatusOr<bool> Consumer::Next(uint32_t max_descriptors, Batch* batch) {
 
 bool Consumer::TrySleep() {
   header_->daemon_sleeps.store(1, std::memory_order_seq_cst);
+  StoreLoadBarrier();
   if (header_->tail.load(std::memory_order_seq_cst) == head_) return true;
   StayAwake();
   return false;
@@ -203,6 +206,7 @@ void Consumer::Publish(uint32_t slot, SlotState state, uint32_t code, uint64_t b
   active_[slot].store(false, std::memory_order_release);
   in_flight_.fetch_sub(1, std::memory_order_relaxed);
   s.state.store(state, std::memory_order_seq_cst);
+  StoreLoadBarrier();
   if (s.waiters.load(std::memory_order_seq_cst) == 0) return;
   s.waiters.store(0, std::memory_order_relaxed);
   FutexWakeAll(&s.state);

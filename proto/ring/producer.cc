@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "proto/base/barrier.h"
 #include "proto/base/clock.h"
 #include "proto/base/status.h"
 #include "proto/ring/futex.h"
@@ -111,6 +112,7 @@ absl::Status Producer::WaitForRoom(uint32_t descriptors, int64_t deadline_ns) {
                       .option = "rings.entries"});
     }
     header_->room_waiters.store(1, std::memory_order_seq_cst);
+    StoreLoadBarrier();
     if (header_->head.load(std::memory_order_seq_cst) != head) continue;
     WakeDaemon();
     FutexWait(&header_->head, head, deadline_ns);
@@ -238,6 +240,7 @@ absl::StatusOr<uint32_t> Producer::Submit(const Request& request) {
 
 void Producer::WakeDaemon() {
   // Pairs with the daemon's announcement: either it sees the new tail or we see that it sleeps.
+  StoreLoadBarrier();
   if (header_->daemon_sleeps.load(std::memory_order_seq_cst) == 0) return;
   if (header_->daemon_sleeps.exchange(0, std::memory_order_seq_cst) == 0) return;
   const uint64_t one = 1;
@@ -266,6 +269,7 @@ bool Producer::Wait(uint32_t slot, int64_t spin_ns, int64_t deadline_ns) {
     if (Terminal(state)) return true;
     if (abandoned_.load(std::memory_order_acquire) || MonotonicNanos() >= deadline_ns) return false;
     s.waiters.store(1, std::memory_order_seq_cst);
+    StoreLoadBarrier();
     state = s.state.load(std::memory_order_seq_cst);
     if (Terminal(state)) return true;
     FutexWait(&s.state, state, deadline_ns);

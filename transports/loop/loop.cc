@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "proto/base/barrier.h"
 #include "proto/base/fd.h"
 #include "proto/base/status.h"
 #include "transports/loop/task_queue.h"
@@ -166,6 +167,7 @@ bool Loop::Impl::DropTasks() { return tasks_.DropAll() > 0; }
 
 void Loop::Impl::Post(Task task) {
   tasks_.Push(std::move(task));
+  StoreLoadBarrier();
   // Both loads and the push are sequentially consistent: either this thread sees that the loop
   // sleeps, or the loop's last look sees the task.
   if (!sleeping_.load(std::memory_order_seq_cst)) return;
@@ -359,6 +361,7 @@ bool Loop::Impl::PollersMaySleep() {
 void Loop::Impl::Sleep() {
   if (!PollersMaySleep()) return;
   sleeping_.store(true, std::memory_order_seq_cst);
+  StoreLoadBarrier();
   if (tasks_.empty()) {
     const int64_t start_ns = MonotonicNanos();
     const int64_t deadline_ns = timers_.NextDeadline();

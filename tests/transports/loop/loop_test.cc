@@ -11,7 +11,9 @@
 #include <thread>
 #include <vector>
 
+#include "proto/base/barrier.h"
 #include "proto/base/fd.h"
+#include "proto/base/mutex.h"
 
 namespace hixld {
 namespace {
@@ -49,6 +51,25 @@ TEST_CASE("tasks of one thread run in order, on the loop's thread") {
   for (int i = 0; i < 1000; ++i) REQUIRE(order[i] == i);
 }
 
+// A count that one thread waits for. std::atomic::wait loses wake-ups under QEMU (barrier.h).
+class Count {
+ public:
+  void Add() {
+    MutexLock lock(&mutex_);
+    ++count_;
+    changed_.Signal();
+  }
+  void WaitFor(int count) {
+    MutexLock lock(&mutex_);
+    while (count_ < count) changed_.Wait(&mutex_);
+  }
+
+ private:
+  Mutex mutex_;
+  CondVar changed_;
+  int count_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
 TEST_CASE("no post is lost however the loop falls asleep in between") {
   auto loop = StartLoop();
   constexpr int kThreads = 4;
@@ -59,14 +80,13 @@ TEST_CASE("no post is lost however the loop falls asleep in between") {
     threads.emplace_back([&] {
       // Each thread waits for its own task before it posts the next, so the loop sleeps often: a
       // lost wake-up would hang here.
-      std::atomic<int> mine{0};
-      for (int i = 0; i < kRounds; ++i) {
+      Count mine;
+      for (int i = 1; i <= kRounds; ++i) {
         loop->Post([&] {
           ran.fetch_add(1, std::memory_order_relaxed);
-          mine.fetch_add(1, std::memory_order_release);
-          mine.notify_one();
+          mine.Add();
         });
-        mine.wait(i, std::memory_order_acquire);
+        mine.WaitFor(i);
       }
     });
   }
@@ -169,22 +189,24 @@ class Mailbox : public Loop::Poller {
   bool Poll() override {
     if (!full_.load(std::memory_order_acquire)) return false;
     full_.store(false, std::memory_order_release);
-    full_.notify_one();
+    taken_.Add();
     return true;
   }
   bool TrySleep() override {
     asleep_.store(true, std::memory_order_seq_cst);
+    StoreLoadBarrier();
     return !full_.load(std::memory_order_seq_cst);
   }
   void Wake() override { asleep_.store(false, std::memory_order_relaxed); }
 
   void Put() {
     full_.store(true, std::memory_order_seq_cst);
+    StoreLoadBarrier();
     if (asleep_.load(std::memory_order_seq_cst)) {
       wakes_.fetch_add(1, std::memory_order_relaxed);
       loop_->Post([] {});
     }
-    full_.wait(true, std::memory_order_acquire);
+    taken_.WaitFor(++put_);
   }
   int wakes() const { return wakes_; }
 
@@ -193,6 +215,8 @@ class Mailbox : public Loop::Poller {
   std::atomic<bool> full_{false};
   std::atomic<bool> asleep_{false};
   std::atomic<int> wakes_{0};
+  Count taken_;
+  int put_ = 0;  // by the one thread that puts
 };
 
 TEST_CASE("pollers announce their sleep, so that no item is left lying") {
