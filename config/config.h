@@ -18,6 +18,7 @@ constexpr uint64_t kTiB = 1024 * kGiB;
 
 enum class HugePages { kOff, kTry, kRequire };
 enum class SimPlace { kDaemon, kClient };
+enum class DirectCopies { kOff, kSameUid };
 enum class LogLevel { kDebug, kInfo, kWarn, kError };
 enum class LogFormat { kText, kJson };
 
@@ -84,6 +85,9 @@ struct Config {
   struct Local {
     uint64_t split_bytes = 1 * kMiB;
     uint64_t chunk_bytes = 256 * kKiB;
+    DirectCopies direct = DirectCopies::kSameUid;
+    uint64_t direct_max_bytes = 1 * kMiB;
+    std::chrono::nanoseconds direct_patience = std::chrono::seconds(5);
   } local;
 
   struct Batching {

@@ -212,6 +212,16 @@ std::vector<ConfigKey> TcpKeys() {
            "Transfers within the node that are larger are copied by several threads."),
       Size(KEY(local.chunk_bytes), 64 * kKiB, 1 * kGiB,
            "Size of the pieces that the threads take in turn."),
+      Choice(KEY(local.direct),
+             std::vector<std::pair<std::string, DirectCopies>>{{"same_uid", DirectCopies::kSameUid},
+                                                               {"off", DirectCopies::kOff}},
+             "Whether client processes copy small synchronous transfers by themselves. same_uid: "
+             "between processes of one user, which then map each other's registered memory."),
+      Size(KEY(local.direct_max_bytes), 1, 1 * kGiB,
+           "Transfers that are larger go to the daemon, which copies them with several threads."),
+      Duration(KEY(local.direct_patience), milliseconds(100), minutes(10),
+               "How long taking memory back waits for a client that is stopped in the middle of a "
+               "copy; then deregistering the memory fails and names it."),
   };
 }
 

@@ -15,6 +15,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "daemon/device/device_manager.h"
+#include "daemon/engine/engine_direct_granter.h"
 #include "daemon/engine/engine_registry.h"
 #include "daemon/engine/engine_ring_handler.h"
 #include "daemon/link/link_manager.h"
@@ -165,6 +166,7 @@ class AppImpl final : public App {
   std::string node_id_;
   std::unique_ptr<TcpLinkManager> links_;
   std::unique_ptr<EngineRingHandler> ring_handler_;
+  std::unique_ptr<EngineDirectGranter> direct_;
   std::unique_ptr<RingServer> rings_;
   std::unique_ptr<SessionServer> sessions_;
   std::unique_ptr<RpcServer> rpc_;
@@ -267,6 +269,10 @@ void AppImpl::MakeEngines() {
   context_.workers = workers_->size();
   context_.log = &transfers_;
   context_.metrics = transfer_metrics_.get();
+  if (config_.local.direct == DirectCopies::kSameUid) {
+    context_.direct.max_bytes = config_.local.direct_max_bytes;
+    context_.direct.patience_ns = config_.local.direct_patience.count();
+  }
   engines_ = std::make_unique<EngineRegistry>(&context_);
   LinkOptions links;
   links.identity = {
@@ -283,6 +289,9 @@ void AppImpl::MakeEngines() {
 
 absl::Status AppImpl::MakeSessions() {
   ring_handler_ = std::make_unique<EngineRingHandler>(engines_.get());
+  if (config_.local.direct == DirectCopies::kSameUid) {
+    direct_ = std::make_unique<EngineDirectGranter>(engines_.get(), config_.local.direct_max_bytes);
+  }
   RingServer::Options rings;
   rings.geometry = {.entries = static_cast<uint32_t>(config_.rings.entries),
                     .slots = static_cast<uint32_t>(config_.rings.slots),
@@ -312,6 +321,7 @@ absl::Status AppImpl::MakeSessions() {
   resources.relay_pool = relay_pool_;
   resources.devices = devices_.get();
   resources.rings = rings_.get();
+  resources.direct = direct_.get();
   HIXLD_ASSIGN_OR_RETURN(sessions_, SessionServer::Create(std::move(options), resources));
   sessions_->AddObserver(engines_.get());
   return absl::OkStatus();

@@ -58,6 +58,21 @@ class MemoryAccess {
   };
   virtual std::optional<DmaBuf> dma_buf() const { return std::nullopt; }
 
+  // How a client process of the same user reaches this memory without the daemon: the memfd in
+  // which its first byte lies at `offset`, or the process whose plain memory it is. Descriptors
+  // stay the memory's.
+  struct SharedFile {
+    int fd = -1;
+    uint64_t size = 0;
+    uint64_t offset = 0;
+  };
+  virtual std::optional<SharedFile> shared_file() const { return std::nullopt; }
+  struct OwnerProcess {
+    int32_t pid = 0;
+    int pidfd = -1;
+  };
+  virtual std::optional<OwnerProcess> owner_process() const { return std::nullopt; }
+
   // Ties something to this memory that must not outlive it, such as a transport's registration:
   // it is let go when the memory goes. Thread-safe.
   void Attach(std::shared_ptr<const void> attachment) {

@@ -28,6 +28,10 @@ void UseSocket(const std::string& path) {
   if (!path.empty()) ::setenv("HIXLD_SOCKET", path.c_str(), 1);
 }
 
+void UsePath(std::optional<Path> path) {
+  if (path) ::setenv("HIXLD_DIRECT", *path == Path::kDirect ? "on" : "off", 1);
+}
+
 absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& options, bool listen) {
   auto engine = std::make_unique<Engine>();
   HIXLD_ASSIGN_OR_RETURN(const Endpoint address, ParseEndpoint(options.engine));

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -21,6 +22,8 @@ absl::Status FromHixl(hixl::Status status, absl::string_view what);
 
 // Makes the client library use this daemon. Before the process's first engine.
 void UseSocket(const std::string& path);
+// How the engines that are made from now on transfer; nothing: as the environment says.
+void UsePath(std::optional<Path> path);
 
 class Engine {
  public:

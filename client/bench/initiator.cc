@@ -60,13 +60,26 @@ class SweepRun {
 };
 
 absl::Status RunSweep(const InitiatorOptions& options, const std::vector<MemoryGroup>& groups,
-                      Engine& engine, LineSocket& target, const std::string& target_engine) {
+                      LineSocket& target, const std::string& target_engine) {
   uint64_t cases = 0;
   for (const MemoryGroup& group : groups) cases += group.cases.size();
   SweepRun run(options, cases);
-  CaseRunner runner(options, engine, target, target_engine);
   absl::Status status;
+  // An engine keeps its path: another path, another engine.
+  std::unique_ptr<Engine> engine;
+  std::optional<Path> path;
   for (const MemoryGroup& group : groups) {
+    if (engine == nullptr || group.path != path) {
+      engine.reset();
+      UsePath(path = group.path);
+      auto made = Engine::Create(options.engine, false);
+      if (!made.ok()) {
+        status = made.status();
+        break;
+      }
+      engine = *std::move(made);
+    }
+    CaseRunner runner(options, *engine, target, target_engine);
     status = runner.Run(group, [&run](const CaseResult& result) { return run.Take(result); });
     if (!status.ok()) break;
   }
@@ -101,9 +114,7 @@ absl::Status RunInitiator(InitiatorOptions options) {
     HIXLD_ASSIGN_OR_RETURN(const Endpoint here, LocalAddress(target.fd()));
     options.engine.engine = here.WithPort(0).ToString();
   }
-  HIXLD_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine,
-                         Engine::Create(options.engine, false));
-  HIXLD_RETURN_IF_ERROR(RunSweep(options, groups, *engine, target, *target_engine));
+  HIXLD_RETURN_IF_ERROR(RunSweep(options, groups, target, *target_engine));
   HIXLD_RETURN_IF_ERROR(target.Ask("end").status());
   return self == nullptr ? absl::OkStatus() : self->Finish();
 }

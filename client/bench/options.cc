@@ -219,6 +219,8 @@ void AddSweepOptions(Parser& parser, InitiatorOptions& out) {
   parser.Choices("--memory", "Memory on this side (pool)", MemoryNames(), &out.memory);
   parser.Choices("--target-memory", "Memory on the target's side (as --memory)", MemoryNames(),
                  &out.target_memory);
+  parser.Choices("--path", "How small transfers within one daemon go (as HIXLD_DIRECT says)",
+                 PathNames(), &out.paths);
   parser.Value("--working-set", "Bytes per thread over which transfers walk (one transfer's)",
                "SIZE", kMemoryBounds, ParseSize, &out.working_set);
   parser.Choice("--batch-as", "How batches are handed over (descriptors)", BatchFormNames(),
@@ -374,6 +376,11 @@ absl::StatusOr<CommandLine> ParseInitiator(std::vector<std::string> arguments) {
 }
 
 }  // namespace
+
+const std::vector<std::string>& PathNames() {
+  static const std::vector<std::string>& names = *new std::vector<std::string>{"direct", "ring"};
+  return names;
+}
 
 const std::vector<std::string>& MemoryNames() {
   static const std::vector<std::string>& names =

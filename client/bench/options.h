@@ -21,6 +21,13 @@ enum class MemoryKind {
 };
 const std::vector<std::string>& MemoryNames();
 
+// How small synchronous transfers within one daemon go.
+enum class Path {
+  kDirect,  // copied by the initiator's own thread, where the daemon grants it
+  kRing,    // handed to the daemon (HIXLD_DIRECT=off)
+};
+const std::vector<std::string>& PathNames();
+
 enum class Baseline { kMemcpy, kSocket, kGrpc };
 const std::vector<std::string>& BaselineNames();
 
@@ -65,6 +72,8 @@ struct InitiatorOptions {
   std::vector<MemoryKind> memory = {MemoryKind::kPool};
   // Empty: as `memory`.
   std::vector<MemoryKind> target_memory;
+  // Empty: as the environment says (HIXLD_DIRECT).
+  std::vector<Path> paths;
   // Bytes per thread over which transfers walk; 0: the same blocks again and again.
   uint64_t working_set = 0;
   BatchForm form = BatchForm::kDescriptors;

@@ -180,6 +180,11 @@ constexpr Axis kAxes[] = {
      [](const CaseResult& r) { return LayoutNames()[static_cast<size_t>(r.what.plan.layout)]; },
      &Nothing},
     {"memory", [](const CaseResult& r) { return MemoryText(r.what); }, &Nothing},
+    {"path",
+     [](const CaseResult& r) {
+       return r.what.path ? PathNames()[static_cast<size_t>(*r.what.path)] : std::string();
+     },
+     &Nothing},
 };
 
 size_t Distinct(const std::vector<CaseResult>& results, const Axis& axis) {

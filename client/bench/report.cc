@@ -45,7 +45,8 @@ std::string MemoryText(const Case& what) {
   return here == there ? here : absl::StrCat(here, ">", there);
 }
 
-Table::Table(std::FILE* out, const InitiatorOptions& options) : out_(out) {
+Table::Table(std::FILE* out, const InitiatorOptions& options)
+    : out_(out), path_(!options.paths.empty()) {
   for (const Baseline baseline : options.baselines) {
     memcpy_ |= baseline == Baseline::kMemcpy;
     socket_ |= baseline == Baseline::kSocket;
@@ -54,6 +55,7 @@ Table::Table(std::FILE* out, const InitiatorOptions& options) : out_(out) {
 }
 
 void Table::Header() const {
+  if (path_) absl::FPrintF(out_, "%-6s ", "path");
   absl::FPrintF(out_, "%-5s %-12s %-10s %7s %7s %3s %5s | %7s %7s %7s | %7s %7s %7s %8s", "op",
                 "memory", "layout", "block", "batch", "thr", "depth", "GB/s", "op/s", "block/s",
                 "p50 us", "p90 us", "p99 us", "max us");
@@ -66,6 +68,7 @@ void Table::Header() const {
 
 void Table::Row(const CaseResult& result) const {
   const Plan& plan = result.what.plan;
+  if (path_) absl::FPrintF(out_, "%-6s ", PathNames()[static_cast<size_t>(*result.what.path)]);
   absl::FPrintF(out_, "%-5s %-12s %-10s %7s %7d %3d %5s | %7.2f %7s %7s | %7s %7s %7s %8s",
                 OpNames()[static_cast<size_t>(plan.op)], MemoryText(result.what),
                 LayoutNames()[static_cast<size_t>(plan.layout)], FormatSize(plan.block), plan.batch,
@@ -104,6 +107,7 @@ std::string JsonLine(const CaseResult& result, const InitiatorOptions& options) 
       {"blocks_per_s", Median(result.blocks)},
       {"transfers", result.latency.count()},
   };
+  if (result.what.path) json["path"] = PathNames()[static_cast<size_t>(*result.what.path)];
   if (!options.label.empty()) json["label"] = options.label;
   if (options.pause > 0) json["pause_us"] = static_cast<double>(options.pause) / 1000;
   if (!options.kv_name.empty()) json["model"] = options.kv_name;

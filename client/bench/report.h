@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdio>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,8 @@ struct Case {
   MemoryKind memory = MemoryKind::kPool;
   MemoryKind target_memory = MemoryKind::kPool;
   uint64_t depth = 0;
+  // Not told: as the environment says.
+  std::optional<Path> path;
 };
 
 // A baseline beside a case. Ratios are taken round by round, then the median.
@@ -48,6 +51,7 @@ class Table {
 
  private:
   std::FILE* const out_;
+  bool path_ = false;
   bool memcpy_ = false;
   bool socket_ = false;
   bool grpc_ = false;

@@ -36,6 +36,23 @@ absl::StatusOr<Plan> MakePlan(const InitiatorOptions& options, Op op, Layout lay
   return Plan::FromText(plan.ToText());
 }
 
+void AddGroups(const InitiatorOptions& options, std::optional<Path> path,
+               const std::vector<Case>& cases, std::vector<MemoryGroup>* groups) {
+  for (const MemoryKind memory : options.memory) {
+    // Without --target-memory both sides have the same kind.
+    const bool same = options.target_memory.empty();
+    for (const MemoryKind target_memory :
+         same ? std::vector<MemoryKind>{memory} : options.target_memory) {
+      MemoryGroup& group = groups->emplace_back(MemoryGroup{memory, target_memory, path, cases});
+      for (Case& each : group.cases) {
+        each.memory = memory;
+        each.target_memory = target_memory;
+        each.path = path;
+      }
+    }
+  }
+}
+
 }  // namespace
 
 uint64_t MemoryGroup::RegionBytes() const {
@@ -62,18 +79,9 @@ absl::StatusOr<std::vector<MemoryGroup>> MakeSweep(const InitiatorOptions& optio
     }
   }
   std::vector<MemoryGroup> groups;
-  for (const MemoryKind memory : options.memory) {
-    // Without --target-memory both sides have the same kind.
-    const bool same = options.target_memory.empty();
-    for (const MemoryKind target_memory :
-         same ? std::vector<MemoryKind>{memory} : options.target_memory) {
-      MemoryGroup& group = groups.emplace_back(MemoryGroup{memory, target_memory, cases});
-      for (Case& each : group.cases) {
-        each.memory = memory;
-        each.target_memory = target_memory;
-      }
-    }
-  }
+  std::vector<std::optional<Path>> paths(options.paths.begin(), options.paths.end());
+  if (paths.empty()) paths.push_back(std::nullopt);
+  for (const std::optional<Path> path : paths) AddGroups(options, path, cases, &groups);
   return groups;
 }
 

@@ -28,6 +28,7 @@ absl::StatusOr<std::shared_ptr<Engine>> Engine::Open(EngineConfig config) {
 Engine::Engine(EngineConfig config)
     : config_(std::move(config)),
       connection_(Connection::Get(config_.daemon)),
+      direct_(config_.options.direct),
       async_connects_(std::make_unique<AsyncConnectPool>(
           config_.options.connect_threads, config_.options.connect_queue_capacity,
           [this](const std::string& remote, int32_t timeout_ms) {
@@ -98,6 +99,7 @@ absl::StatusOr<Engine::Attachment> Engine::OpenIn(std::shared_ptr<Session> sessi
   HIXLD_RETURN_IF_ERROR(Noted(live, live.session->rpc().OpenEngine(
                                         request, &response, MonotonicNanos() + kControlTimeout)));
   live.handle = response.engine_handle();
+  direct_.DropAll();
   id_ = response.engine_id();
   HIXLD_RETURN_IF_ERROR(Noted(live, RegisterAgain(live)));
   return live;

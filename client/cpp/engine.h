@@ -17,6 +17,7 @@
 #include "client/cpp/async_connect.h"
 #include "client/cpp/buffer_pool.h"
 #include "client/cpp/connection.h"
+#include "client/cpp/direct_copies.h"
 #include "client/cpp/memory_table.h"
 #include "client/cpp/options.h"
 #include "client/cpp/request_table.h"
@@ -130,6 +131,11 @@ class Engine : private Recoverable {
   void DropLink(const std::string& remote);
   void AfterError(const std::string& remote, const absl::Status& status);
 
+  // engine_direct.cc
+  bool CopiedHere(const Attachment& live, const TransferCall& call, int64_t deadline);
+  // False: not yet again.
+  bool PublishLocal();
+
   // engine_transfer.cc
   void Forget(const std::vector<Request>& requests);
   template <typename Send>
@@ -151,6 +157,7 @@ class Engine : private Recoverable {
   Attachment attachment_ ABSL_GUARDED_BY(attach_mutex_);
   std::string id_ ABSL_GUARDED_BY(attach_mutex_);
   MemoryTable memory_ ABSL_GUARDED_BY(attach_mutex_);
+  int64_t next_publish_ns_ ABSL_GUARDED_BY(attach_mutex_) = 0;
   // Orders status queries: the daemon tells an end once.
   Mutex query_mutex_;
   // Guards links and requests.
@@ -167,6 +174,8 @@ class Engine : private Recoverable {
   // Peers that a transfer is linking to now.
   std::set<std::string> linking_ ABSL_GUARDED_BY(mutex_);
   RequestTable requests_ ABSL_GUARDED_BY(mutex_);
+
+  DirectCopies direct_;
 
   std::unique_ptr<AsyncConnectPool> async_connects_;
 };

@@ -132,6 +132,7 @@ void Engine::DropLink(const std::string& remote) {
     links_.erase(remote);
     dropped = requests_.DropPeer(remote);
   }
+  direct_.Drop(remote);
   Forget(dropped);
 }
 

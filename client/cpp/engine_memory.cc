@@ -107,6 +107,7 @@ absl::Status Engine::RegisterAll(std::vector<Registration> wanted, std::vector<u
     // A session that came meanwhile does not know these ranges.
     if (attachment_.number() != session) continue;
     for (Registration& entry : missing) memory_.Add(std::move(entry));
+    if (!missing.empty()) direct_.ForgetLocal();
     handles->clear();
     for (const Registration& entry : wanted) handles->push_back(memory_.Find(entry.range));
     return absl::OkStatus();
@@ -172,6 +173,7 @@ absl::StatusOr<std::vector<uint64_t>> Engine::RegionsOf(const std::vector<uint64
                                                         const Attachment& live) {
   std::vector<uint64_t> regions;
   MutexLock lock(&attach_mutex_);
+  direct_.ForgetLocal();
   if (attachment_.number() != live.number()) return SessionLost("the session was replaced");
   for (const uint64_t handle : handles) {
     Registration* entry = memory_.Get(handle);
@@ -219,6 +221,7 @@ absl::Status Engine::Deregister(const std::vector<uint64_t>& handles) {
                                                 MonotonicNanos() + kRegisterTimeout);
   });
   MutexLock lock(&attach_mutex_);
+  direct_.ForgetLocal();
   for (const uint64_t handle : known) {
     if (status.ok()) {
       memory_.Remove(handle);

@@ -4,12 +4,14 @@
 #include <sys/types.h>
 #include <unistd.h>
 
+#include <cstdint>
 #include <map>
 #include <memory>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "client/cpp/engine.h"
+#include "client/cpp/process.h"
 #include "hixl/hixl.h"
 #include "hixl/hixl_ext.h"
 #include "proto/base/mutex.h"
@@ -25,10 +27,11 @@ class __attribute__((visibility("hidden"))) Hixl::HixlImpl {
                           const InitializeExtArgs& args);
   void Finalize();
   // The object was made by the process that this one was forked from.
-  bool inherited() const { return getpid() != owner_; }
+  bool inherited() const { return hixld::client::ForkGeneration() != generation_; }
 
  private:
   const pid_t owner_ = getpid();
+  const uint64_t generation_ = hixld::client::ForkGeneration();
   // One Initialize at a time.
   hixld::Mutex initialize_mutex_;
   // Guards the engine pointer.

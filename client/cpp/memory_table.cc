@@ -66,6 +66,22 @@ Registration* MemoryTable::Get(uint64_t handle) {
   return found == registrations_.end() ? nullptr : &found->second;
 }
 
+std::vector<MemoryRange> MemoryTable::UsableHostRanges() const {
+  std::vector<MemoryRange> ranges;
+  ranges.reserve(host_.size());
+  for (const auto& [address, handle] : host_) {
+    const Registration& entry = registrations_.at(handle);
+    if (entry.leaving || entry.region_id == 0) continue;
+    const auto next = device_.lower_bound(address + entry.range.length);
+    if (next != device_.begin()) {
+      const MemoryRange& device = registrations_.at(std::prev(next)->second).range;
+      if (device.address + device.length > address) continue;
+    }
+    ranges.push_back(entry.range);
+  }
+  return ranges;
+}
+
 void MemoryTable::Remove(uint64_t handle) {
   const auto found = registrations_.find(handle);
   if (found == registrations_.end()) return;

@@ -59,6 +59,10 @@ class MemoryTable {
   Registration* Get(uint64_t handle);
   void Remove(uint64_t handle);
 
+  // Host ranges that the daemon has and keeps, by address; without those that device ranges
+  // overlap, which a look-up would find first.
+  std::vector<MemoryRange> UsableHostRanges() const;
+
   // Everything, in order of registration. The registrations may be changed, not their ranges.
   std::map<uint64_t, Registration>& registrations() { return registrations_; }
 

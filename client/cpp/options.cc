@@ -348,6 +348,20 @@ const char* EngineKindName(EngineKind kind) {
   return "unknown";
 }
 
+namespace {
+
+absl::Status ParseDirect(const OptionsContext& context, bool* direct) {
+  const std::string text = context.getenv("HIXLD_DIRECT").value_or("");
+  if (!text.empty() && text != "on" && text != "off") {
+    return ParamInvalid(absl::StrCat("HIXLD_DIRECT is \"", text, "\""),
+                        {.object = "HIXLD_DIRECT", .allowed = "on, off"});
+  }
+  *direct = text != "off";
+  return absl::OkStatus();
+}
+
+}  // namespace
+
 OptionsContext OptionsContext::System() {
   return {.getenv = [](const char* name) -> std::optional<std::string> {
             const char* value = std::getenv(name);
@@ -374,6 +388,7 @@ absl::StatusOr<EngineOptions> ParseOptions(const OptionMap& options,
   HIXLD_RETURN_IF_ERROR(ResolveCommRes(context, comm_res_path, &plain));
   HIXLD_RETURN_IF_ERROR(SelectKind(context, fabric.value_or(false), plain, &parsed));
   HIXLD_RETURN_IF_ERROR(CheckWhiteList(plain, parsed));
+  HIXLD_RETURN_IF_ERROR(ParseDirect(context, &parsed.direct));
   // A channel pool makes transfers connect by themselves (contract 3.2).
   if (parsed.channel_pool.high_waterline) parsed.auto_connect = true;
   parsed.for_daemon = std::move(plain);

@@ -40,6 +40,8 @@ struct ChannelPoolOptions {
 struct EngineOptions {
   EngineKind kind = EngineKind::kComm;
   bool auto_connect = false;
+  // HIXLD_DIRECT: this process copies by itself where the daemon grants it.
+  bool direct = true;
   int64_t traffic_class = 132;
   int64_t service_level = 4;
   // Relay pool: how many buffers of how many MiB; 0:0 = no relay.

@@ -15,7 +15,11 @@ constexpr int kFree = -1;
 constexpr int kReserved = -2;
 std::array<std::atomic<int>, 64> g_fds;
 
+// Forks that lie between the first process that asked and this one.
+std::atomic<uint64_t> g_generation{0};
+
 void CloseInChild() {
+  g_generation.fetch_add(1, std::memory_order_relaxed);
   for (std::atomic<int>& fd : g_fds) {
     const int value = fd.exchange(kFree, std::memory_order_relaxed);
     if (value >= 0) close(value);
@@ -31,6 +35,11 @@ void InstallOnce() {
 }
 
 }  // namespace
+
+uint64_t ForkGeneration() {
+  InstallOnce();
+  return g_generation.load(std::memory_order_relaxed);
+}
 
 CloseOnFork::CloseOnFork(int fd) {
   InstallOnce();

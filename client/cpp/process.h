@@ -20,6 +20,10 @@ std::shared_ptr<T> OwnedByProcess(std::unique_ptr<T> object) {
   });
 }
 
+// Differs in every process that is forked from this one, from now on. A load, where getpid would be
+// a system call.
+uint64_t ForkGeneration();
+
 // Closes `fd` in every child that is forked from now on, so that the daemon sees the end of this
 // process although a child lives on.
 class CloseOnFork {

@@ -20,6 +20,7 @@
 #include "proto/base/memfd.h"
 #include "proto/base/status.h"
 #include "proto/base/version.h"
+#include "proto/direct/gate.h"
 
 namespace hixld::client {
 namespace {
@@ -128,6 +129,9 @@ absl::Status Session::Greet(int64_t deadline, std::string* token) {
     return Failed("hixld answers the greeting with something else", {.object = "hixld"});
   }
   *token = answer.message.welcome().session_token();
+  if (answer.message.welcome().direct_layout_version() == direct::kLayoutVersion) {
+    direct_max_bytes_ = answer.message.welcome().direct_max_bytes();
+  }
   return absl::OkStatus();
 }
 
@@ -359,6 +363,43 @@ absl::StatusOr<std::shared_ptr<Arena>> Session::GetArena(uint64_t arena_id, int6
   message.mutable_get_arena()->set_arena_id(arena_id);
   HIXLD_ASSIGN_OR_RETURN(FdPacket answer, Ask(std::move(message), {}, deadline));
   return KeepArena(std::move(answer));
+}
+
+absl::StatusOr<Session::DirectGrant> Session::GetDirectGrant(uint64_t engine_handle,
+                                                             uint64_t channel_id,
+                                                             int64_t deadline) {
+  Message message;
+  message.mutable_get_direct_grant()->set_engine_handle(engine_handle);
+  message.mutable_get_direct_grant()->set_channel_id(channel_id);
+  message.mutable_get_direct_grant()->set_layout_version(direct::kLayoutVersion);
+  HIXLD_ASSIGN_OR_RETURN(FdPacket answer, Ask(std::move(message), {}, deadline));
+  if (answer.message.has_error()) return FromError(answer.message.error());
+  if (!answer.message.has_direct_grant() || answer.fds.size() < 2) {
+    return Failed("hixld answers GetDirectGrant without a gate", {.object = "hixld"});
+  }
+  const uint64_t size = answer.message.direct_grant().size();
+  HIXLD_RETURN_IF_ERROR(CheckSharedMemfd(answer.fds[0].get(), size).status());
+  DirectGrant grant;
+  grant.id = answer.message.direct_grant().grant_id();
+  HIXLD_ASSIGN_OR_RETURN(grant.gate, MapShared(answer.fds[0].get(), 0, size));
+  grant.wake = std::move(answer.fds[1]);
+  if (answer.fds.size() > 2) grant.target_pidfd = std::move(answer.fds[2]);
+  return grant;
+}
+
+absl::StatusOr<std::shared_ptr<const Mapping>> Session::GetDirectFile(uint64_t grant_id,
+                                                                      uint32_t file,
+                                                                      PeerFiles* known,
+                                                                      int64_t deadline) {
+  Message message;
+  message.mutable_get_direct_file()->set_grant_id(grant_id);
+  message.mutable_get_direct_file()->set_file(file);
+  HIXLD_ASSIGN_OR_RETURN(FdPacket answer, Ask(std::move(message), {}, deadline));
+  if (answer.message.has_error()) return FromError(answer.message.error());
+  if (!answer.message.has_direct_file() || answer.fds.size() != 1) {
+    return Failed("hixld answers GetDirectFile without a file", {.object = "hixld"});
+  }
+  return known->Map(answer.fds[0].get(), answer.message.direct_file().size());
 }
 
 }  // namespace hixld::client

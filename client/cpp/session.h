@@ -18,6 +18,7 @@
 #include "absl/status/statusor.h"
 #include "client/cpp/arena.h"
 #include "client/cpp/device_memory.h"
+#include "client/cpp/peer_files.h"
 #include "client/cpp/process.h"
 #include "client/cpp/rpc.h"
 #include "proto/base/fd.h"
@@ -64,6 +65,21 @@ class Session {
   // leaves to the owner (ExecutionPlace::kClient).
   DeviceMemory& device_memory() { return device_memory_; }
 
+  // Transfers of at most so many bytes may be copied by this process itself; 0: none.
+  uint64_t direct_max_bytes() const { return direct_max_bytes_; }
+  struct DirectGrant {
+    uint64_t id = 0;
+    Mapping gate;
+    UniqueFd wake;
+    UniqueFd target_pidfd;  // invalid: the gate's table has no plain memory
+  };
+  // The right to do so on a channel (docs/direct-copies.md). UNSUPPORTED: never on this one.
+  absl::StatusOr<DirectGrant> GetDirectGrant(uint64_t engine_handle, uint64_t channel_id,
+                                             int64_t deadline);
+  // The whole of a memfd that the grant names, mapped; `known` may have it already.
+  absl::StatusOr<std::shared_ptr<const Mapping>> GetDirectFile(uint64_t grant_id, uint32_t file,
+                                                               PeerFiles* known, int64_t deadline);
+
  private:
   using Message = hixl::fdchannel::v1::FdMessage;
   struct Waiter {
@@ -98,6 +114,7 @@ class Session {
   // What the daemon reads to learn whether it may touch our memory.
   std::array<std::byte, 16> probe_ = {};
   DeviceMemory device_memory_;
+  uint64_t direct_max_bytes_ = 0;
   std::unique_ptr<Rpc> rpc_;
   bool private_daemon_ = false;
   std::atomic<bool> alive_{true};

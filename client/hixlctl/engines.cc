@@ -48,13 +48,15 @@ std::string ChannelsText(const hixl::v1::ListEnginesResponse& response) {
                {"TRANSPORT"},
                {"STATE"},
                {"TRANSFERS", Align::kRight},
-               {"BYTES", Align::kRight}});
+               {"BYTES", Align::kRight},
+               {"DIRECT", Align::kRight},
+               {"DIRECT BYTES", Align::kRight}});
   for (const hixl::v1::EngineInfo& engine : response.engines()) {
     for (const hixl::v1::ChannelInfo& channel : engine.channels()) {
       table.AddRow({engine.engine_id(), absl::StrCat(channel.channel_id()), channel.remote_engine(),
                     channel.initiator() ? "initiator" : "target", channel.transport(),
-                    channel.state(), absl::StrCat(channel.transfers()),
-                    HumanBytes(channel.bytes())});
+                    channel.state(), absl::StrCat(channel.transfers()), HumanBytes(channel.bytes()),
+                    absl::StrCat(channel.direct_transfers()), HumanBytes(channel.direct_bytes())});
     }
   }
   return table.empty() ? "" : "\n" + table.ToString("");

@@ -15,6 +15,7 @@
 
 namespace hixld {
 
+class DirectGate;
 class Engine;
 
 // Somebody who waits for a channel to open: a Connect call, or a transfer that needs it.
@@ -54,9 +55,15 @@ struct Channel {
   // How transfers reach `remote`.
   std::shared_ptr<TransferRoute> remote_route;
   std::vector<std::shared_ptr<ConnectWaiter>> waiters;
+  // The client's own copies on this channel; null: none were granted. Locks of a gate are taken
+  // under no lock of an engine, except to look at it.
+  std::shared_ptr<DirectGate> direct;
 
+  // All of them, and those that the client copied by itself.
   std::atomic<uint64_t> transfers{0};
   std::atomic<uint64_t> bytes{0};
+  std::atomic<uint64_t> direct_transfers{0};
+  std::atomic<uint64_t> direct_bytes{0};
 };
 
 // Where the transfers of a channel to another daemon go.

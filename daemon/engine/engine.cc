@@ -44,6 +44,7 @@ void Engine::Close(absl::string_view reason, absl::AnyInvocable<void()> closed) 
                                   {.object = absl::StrCat("engine ", identity_.id)});
   std::vector<TransferRef> running;
   std::vector<std::shared_ptr<ConnectWaiter>> waiters;
+  std::vector<std::shared_ptr<DirectGate>> direct;
   {
     MutexLock lock(&mutex_);
     for (auto it = transfers_.begin(); it != transfers_.end();) {
@@ -60,8 +61,11 @@ void Engine::Close(absl::string_view reason, absl::AnyInvocable<void()> closed) 
     for (auto& [name, channel] : channels_) {
       for (auto& waiter : channel->waiters) waiters.push_back(std::move(waiter));
       channel->waiters.clear();
+      if (channel->direct != nullptr) direct.push_back(std::move(channel->direct));
     }
   }
+  for (const auto& copies : direct) copies->Close([gate](const absl::Status&) {});
+  CloseGranted(/*all=*/true, nullptr, gate);
   for (const auto& transfer : InboundTouching({}, gate)) running.push_back(transfer);
   FenceInbound(gate);
   for (const auto& transfer : running) transfer->Cancel(why);
@@ -88,7 +92,8 @@ void Engine::FinishClose(const std::string& reason) {
   for (auto& callback : on_closed) callback();
 }
 
-EngineDescription Engine::Describe() const {
+EngineDescription Engine::Describe() {
+  CountDirect();
   EngineDescription description;
   description.identity = identity_;
   description.listen_port = listener_ == nullptr ? 0 : listener_->port();
@@ -111,6 +116,8 @@ EngineDescription Engine::Describe() const {
                                                               : "broken";
     out.transfers = channel->transfers.load(std::memory_order_relaxed);
     out.bytes = channel->bytes.load(std::memory_order_relaxed);
+    out.direct_transfers = channel->direct_transfers.load(std::memory_order_relaxed);
+    out.direct_bytes = channel->direct_bytes.load(std::memory_order_relaxed);
     description.channels.push_back(std::move(out));
   }
   for (const auto& inbound : inbound_) {

@@ -4,6 +4,8 @@
 // exactly once. See docs/design/transfer-life.md for the locks and the order in which things end.
 #pragma once
 
+#include <sys/types.h>
+
 #include <atomic>
 #include <cstdint>
 #include <map>
@@ -17,6 +19,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "daemon/direct/direct_granter.h"
 #include "daemon/engine/batch.h"
 #include "daemon/engine/channel.h"
 #include "daemon/engine/fair_shared_mutex.h"
@@ -24,6 +27,7 @@
 #include "daemon/engine/transfer.h"
 #include "daemon/link/link.h"
 #include "daemon/memory/region.h"
+#include "proto/base/clock.h"
 #include "proto/base/endpoint.h"
 #include "proto/base/mutex.h"
 #include "transports/loop/loop.h"
@@ -31,6 +35,7 @@
 
 namespace hixld {
 
+class DirectVerdict;
 class TransferMetrics;
 
 struct EngineLimits {
@@ -40,6 +45,13 @@ struct EngineLimits {
   uint64_t max_channels_per_engine = 4096;
   uint64_t max_transfers_per_engine = 4096;
   uint64_t max_descriptors_per_transfer = 1'048'576;
+};
+
+// Copies that clients make by themselves (docs/direct-copies.md).
+struct DirectOptions {
+  uint64_t max_bytes = 0;  // of one transfer; 0: none are granted
+  // How long whoever takes memory back waits for a client that neither leaves nor ends.
+  int64_t patience_ns = 5 * kNanosPerSecond;
 };
 
 // Finds the engines of this daemon.
@@ -61,12 +73,15 @@ struct EngineContext {
   EngineDirectory* directory = nullptr;
   TransferLog* log = nullptr;
   TransferMetrics* metrics = nullptr;  // may be null
-  std::atomic<uint64_t> next_id{1};    // channels and transfers
+  DirectOptions direct;
+  std::atomic<uint64_t> next_id{1};  // channels and transfers
 };
 
 struct EngineIdentity {
   uint64_t handle = 0;
   uint64_t session_id = 0;
+  pid_t pid = 0;  // of the client's process; 0: not visible here
+  uid_t uid = 0;
   std::string id;  // as peers name it
   Endpoint endpoint;
   int32_t device_id = 0;
@@ -80,6 +95,9 @@ struct ChannelDescription {
   std::string state;
   uint64_t transfers = 0;
   uint64_t bytes = 0;
+  // Of these, those that the client copied by itself.
+  uint64_t direct_transfers = 0;
+  uint64_t direct_bytes = 0;
 };
 
 struct EngineDescription {
@@ -163,11 +181,16 @@ class Engine : public std::enable_shared_from_this<Engine> {
   // can land any more, peers have been told and the port is free. Every call gets its answer.
   void Close(absl::string_view reason, absl::AnyInvocable<void()> closed);
 
+  // Lets the client copy on this channel by itself; see DirectGranter::Grant.
+  absl::StatusOr<DirectGrant> GrantDirect(uint64_t channel_id,
+                                          std::shared_ptr<DirectCopier> copier);
+
   // The target's side: a channel from another daemon.
   absl::StatusOr<std::shared_ptr<InboundChannel>> AcceptChannel(
       const InboundRequest& request, std::shared_ptr<InboundHandle> handle);
 
-  EngineDescription Describe() const;
+  // Counts what clients have copied by themselves since the last call, too.
+  EngineDescription Describe();
   // Appends the transfers that run now.
   void DescribeTransfers(std::vector<TransferDescription>* out) const;
 
@@ -190,6 +213,22 @@ class Engine : public std::enable_shared_from_this<Engine> {
   // when they have ended.
   std::vector<TransferRef> InboundTouching(const std::vector<uint64_t>& region_ids,
                                            const GateRef& gate);
+
+  // engine_direct.cc
+  absl::StatusOr<ChannelRef> DirectChannel(uint64_t channel_id, std::shared_ptr<Engine>* target);
+  absl::Status MayGrant(const Engine& target, const DirectCopier& copier) const;
+  absl::StatusOr<DirectGrant> MakeGrant(const ChannelRef& channel,
+                                        const std::shared_ptr<Engine>& target,
+                                        std::shared_ptr<DirectCopier> copier);
+  // The grant replaces the channel's former one, unless the channel is gone meanwhile.
+  absl::Status KeepGrant(const ChannelRef& channel, const std::shared_ptr<DirectGate>& gate);
+  void DropGranted(DirectGate* gate);
+  void NoteMoreRegions();
+  // Takes grants of this engine's memory back, all of them or (again) those that are closed; `gate`
+  // opens when the clients have left, and `verdict` (may be null) says which ones did not.
+  void CloseGranted(bool all, const std::shared_ptr<DirectVerdict>& verdict, const GateRef& gate);
+  void CountDirect(Channel* channel, DirectGate* direct);
+  void CountDirect();
 
   // engine_channels.cc
   absl::StatusOr<Endpoint> CheckRemote(absl::string_view remote_engine) const;
@@ -257,6 +296,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   // The gates open when the transfer has ended.
   std::map<TransferRef, std::vector<GateRef>> touching_ ABSL_GUARDED_BY(mutex_);
   std::set<std::shared_ptr<Inbound>> inbound_ ABSL_GUARDED_BY(mutex_);
+  // By which clients of this daemon copy from and to this engine's memory, until they are empty.
+  std::map<DirectGate*, std::shared_ptr<DirectGate>> granted_ ABSL_GUARDED_BY(mutex_);
   uint64_t active_ ABSL_GUARDED_BY(mutex_) = 0;
   std::vector<absl::AnyInvocable<void()>> on_closed_ ABSL_GUARDED_BY(mutex_);
   bool closing_ ABSL_GUARDED_BY(mutex_) = false;

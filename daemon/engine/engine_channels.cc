@@ -275,18 +275,21 @@ void Engine::DropChannel(const ChannelRef& channel, const absl::Status& reason) 
 bool Engine::DropChannel(const ChannelRef& channel, const absl::Status& reason, bool forget,
                          const GateRef& gate) {
   std::vector<std::shared_ptr<ConnectWaiter>> waiters;
+  std::shared_ptr<DirectGate> direct;
   {
     MutexLock lock(&mutex_);
     const auto found = channels_.find(channel->remote_engine);
     if (found == channels_.end() || found->second != channel) return false;
     channels_.erase(found);
     waiters.swap(channel->waiters);
+    direct.swap(channel->direct);
   }
   for (const auto& waiter : waiters) waiter->Answer(reason);
   // The target is told once nothing of ours can land there any more.
   auto fenced = std::make_shared<Gate>([channel, gate] {
     if (channel->remote != nullptr) channel->remote->Close();
   });
+  if (direct != nullptr) direct->Close([fenced](const absl::Status&) {});
   DropTransfers(channel->key, reason, forget, fenced);
   return true;
 }

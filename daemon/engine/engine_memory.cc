@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "daemon/engine/direct_verdict.h"
 #include "daemon/engine/engine.h"
 #include "daemon/engine/inbound.h"
 #include "proto/base/status.h"
@@ -17,7 +18,9 @@ absl::StatusOr<std::vector<std::shared_ptr<const Region>>> Engine::Register(
   const uint64_t limit = context_->limits.max_regions_per_session;
   std::shared_lock<FairSharedMutex> planning(planning_);
   if (!open()) return ClosedError();
-  return regions_.Add(std::move(requests), limit > other_regions ? limit - other_regions : 0);
+  auto added = regions_.Add(std::move(requests), limit > other_regions ? limit - other_regions : 0);
+  if (added.ok()) NoteMoreRegions();
+  return added;
 }
 
 std::string Engine::ConnectedTo() const {
@@ -54,8 +57,12 @@ void Engine::Deregister(std::vector<uint64_t> region_ids,
     }
     unknown = static_cast<uint32_t>(regions_.Remove(region_ids));
   }
-  auto gate =
-      std::make_shared<Gate>([done = std::move(done), unknown]() mutable { done(unknown); });
+  auto verdict = std::make_shared<DirectVerdict>();
+  auto gate = std::make_shared<Gate>([done = std::move(done), unknown, verdict]() mutable {
+    const absl::Status left = verdict->status();
+    left.ok() ? done(unknown) : done(left);
+  });
+  CloseGranted(/*all=*/unknown < region_ids.size(), verdict, gate);
   {
     // Without channels only transfers that a Disconnect is still fencing can run.
     MutexLock lock(&mutex_);

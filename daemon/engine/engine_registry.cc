@@ -62,6 +62,9 @@ void EngineRegistry::Create(
   EngineIdentity identity;
   identity.handle = next_handle_.fetch_add(1, std::memory_order_relaxed);
   identity.session_id = session->id();
+  const PeerCredentials owner = session->Describe().credentials;
+  identity.pid = owner.pid;
+  identity.uid = owner.uid;
   identity.id = args.local_engine;
   identity.endpoint = endpoint;
   identity.device_id = args.device_id;

@@ -71,6 +71,16 @@ void TransferLog::Ended(TransferState state, CopyDirection direction, uint64_t b
   }
 }
 
+void TransferLog::CopiedByClient(const direct::Counts& counts) {
+  completed_.fetch_add(counts.reads + counts.writes, std::memory_order_relaxed);
+  bytes_read_.fetch_add(counts.bytes_read, std::memory_order_relaxed);
+  bytes_written_.fetch_add(counts.bytes_written, std::memory_order_relaxed);
+  // A client joins no neighbours.
+  const uint64_t descriptors = counts.descriptors_read + counts.descriptors_written;
+  descriptors_.fetch_add(descriptors, std::memory_order_relaxed);
+  pieces_.fetch_add(descriptors, std::memory_order_relaxed);
+}
+
 void TransferLog::Failed(TransferDescription description) {
   MutexLock lock(&mutex_);
   recent_.push_front(std::move(description));

@@ -16,6 +16,7 @@
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "proto/base/mutex.h"
+#include "proto/direct/keeper.h"
 #include "transports/transport.h"
 
 namespace hixld {
@@ -136,6 +137,8 @@ class TransferLog {
   void Merged(uint64_t transfers);
   void Ended(TransferState state, CopyDirection direction, uint64_t bytes);
   void Failed(TransferDescription description);
+  // Transfers that a client has made by itself; all of them were completed.
+  void CopiedByClient(const direct::Counts& counts);
 
   TransferTotals Totals() const;
   // Newest first.

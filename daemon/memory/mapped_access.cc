@@ -6,10 +6,11 @@
 namespace hixld {
 
 MappedAccess::MappedAccess(std::byte* data, uint64_t length, std::shared_ptr<const void> owner,
-                           std::string description)
+                           std::string description, std::optional<SharedFile> file)
     : MemoryAccess(Kind::kMapped, data, length),
       owner_(std::move(owner)),
-      description_(std::move(description)) {}
+      description_(std::move(description)),
+      file_(file) {}
 
 void MappedAccess::Read(std::vector<Slice> slices, Done done) {
   for (const Slice& slice : slices) memcpy(slice.host, mapped() + slice.offset, slice.length);

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,7 @@ class ProcessTarget {
       : pid_(pid), uid_(uid), gid_(gid), pidfd_(std::move(pidfd)) {}
 
   pid_t pid() const { return pid_; }
+  int pidfd() const { return pidfd_.get(); }
   // Not yet ended. A pid may be given to another process only after this has turned false.
   bool alive() const;
 
@@ -63,6 +65,9 @@ class ProcessAccess : public MemoryAccess {
   void Read(std::vector<Slice> slices, Done done) override;
   void Write(std::vector<Slice> slices, Done done) override;
   absl::string_view description() const override { return description_; }
+  std::optional<OwnerProcess> owner_process() const override {
+    return OwnerProcess{.pid = target_->pid(), .pidfd = target_->pidfd()};
+  }
 
  private:
   void Start(ProcessTarget::Direction direction, std::vector<Slice> slices, Done done);

@@ -51,6 +51,8 @@ void ToProto(const ChannelDescription& in, v1::ChannelInfo* out) {
   out->set_state(in.state);
   out->set_transfers(in.transfers);
   out->set_bytes(in.bytes);
+  out->set_direct_transfers(in.direct_transfers);
+  out->set_direct_bytes(in.direct_bytes);
 }
 
 void ToProto(const EngineDescription& in, v1::EngineInfo* out) {

@@ -28,6 +28,13 @@ std::string ProcessName(const PeerCredentials& credentials) {
   return absl::StrCat("a process of uid ", credentials.uid, " in another pid namespace");
 }
 
+// What keeps memory that a client passed mapped. The descriptor is for those that may copy to it
+// by themselves.
+struct SharedMemory {
+  UniqueFd fd;
+  Mapping mapping;
+};
+
 // Plain memory of a client that neither lets the daemon touch it nor copies for it. It can be
 // registered, as any range can (contract 1.6); only copying fails.
 class UnreachableAccess : public MemoryAccess {
@@ -148,13 +155,19 @@ absl::StatusOr<uint64_t> ClientSession::PutMemory(UniqueFd fd, uint64_t size) {
   }
   HIXLD_RETURN_IF_ERROR(CheckSharedMemfd(fd.get(), size).status());
   HIXLD_ASSIGN_OR_RETURN(Mapping mapping, MapShared(fd.get(), 0, size));
-  auto owner = std::make_shared<const Mapping>(std::move(mapping));
-  std::byte* data = owner->data();
+  auto owner = std::make_shared<SharedMemory>();
+  owner->mapping = std::move(mapping);
+  std::byte* data = owner->mapping.data();
+  std::optional<MemoryAccess::SharedFile> file;
+  if (resources_.direct != nullptr) {
+    owner->fd = std::move(fd);
+    file = MemoryAccess::SharedFile{.fd = owner->fd.get(), .size = size};
+  }
   // Unmapping takes long when many pages were touched, so the control executor does it.
   std::shared_ptr<MemoryAccess> access = resources_.control->DestroyHere(
       identity_.id,
       std::make_unique<MappedAccess>(data, size, std::move(owner),
-                                     absl::StrCat("shared memory of ", process_name_)));
+                                     absl::StrCat("shared memory of ", process_name_), file));
   MutexLock lock(&mutex_);
   HIXLD_RETURN_IF_ERROR(CheckOpen());
   const uint64_t handle = next_id_++;
@@ -258,8 +271,10 @@ absl::Status ClientSession::FillHostBuffer(BufferMemory* memory, uint64_t length
                          resources_.host_pool->Allocate(identity_.id, length, alignment));
   const ArenaPool::Buffer& buffer = *memory->host;
   // The memory that it points into is its owner's, so it needs none itself.
-  memory->access = std::make_shared<MappedAccess>(buffer.data(), buffer.length(), nullptr,
-                                                  absl::StrCat("host buffer of ", process_name_));
+  memory->access = std::make_shared<MappedAccess>(
+      buffer.data(), buffer.length(), nullptr, absl::StrCat("host buffer of ", process_name_),
+      MemoryAccess::SharedFile{
+          .fd = buffer.arena()->fd.get(), .size = buffer.arena()->size, .offset = buffer.offset()});
   grant->length = buffer.length();
   grant->arena_id = buffer.arena()->id;
   grant->arena_offset = buffer.offset();

@@ -1,11 +1,15 @@
 #include "daemon/session/peer.h"
 
+#include <fcntl.h>
+
+#include <cerrno>
 #include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "daemon/telemetry/log.h"
 #include "proto/base/status.h"
+#include "proto/direct/gate.h"
 #include "proto/ring/layout.h"
 
 namespace hixld {
@@ -229,6 +233,11 @@ void Peer::Welcome(uint64_t request_id, const Hello& hello, absl::Status readabl
   welcome->set_incarnation(host_->options().incarnation);
   welcome->set_process_memory_readable(readable.ok());
   welcome->set_max_packet_bytes(kMaxFdPacketBytes);
+  // Whoever copies is watched until its process ends, so that process must be visible.
+  if (host_->resources().direct != nullptr && target_ != nullptr) {
+    welcome->set_direct_layout_version(direct::kLayoutVersion);
+    welcome->set_direct_max_bytes(host_->resources().direct->max_bytes());
+  }
   connection_->Send(std::move(message));
 }
 
@@ -246,13 +255,18 @@ void Peer::OnRequest(FdPacket packet) {
       return OnCopyAnswer(message);
     case FdMessage::kSetupRings:
       return OnSetupRings(message);
+    case FdMessage::kGetDirectGrant:
+      return OnGetDirectGrant(message);
+    case FdMessage::kGetDirectFile:
+      return OnGetDirectFile(message);
     default:
       break;
   }
   const absl::Status error =
       ParamInvalid("a packet that no client sends now",
                    {.object = "fd channel packet",
-                    .allowed = "PutMemory, DropMemory, GetArena, SetupRings, CopyDone"});
+                    .allowed = "PutMemory, DropMemory, GetArena, SetupRings, CopyDone, "
+                               "GetDirectGrant, GetDirectFile"});
   SendError(message.request_id(), error);
   CountBad(error);
 }
@@ -343,6 +357,77 @@ void Peer::SendCommand(uint64_t request_id, CopyCommand command) {
   *message.mutable_copy_command() = std::move(command);
   connection_->Send(std::move(message));
   WatchCommands();
+}
+
+absl::Status Peer::MakeCopier(uint32_t layout_version) {
+  const bool offered = host_->resources().direct != nullptr && target_ != nullptr;
+  if (!offered || layout_version != direct::kLayoutVersion) {
+    return Unsupported(
+        absl::StrCat("direct copies of layout version ", layout_version, " are not offered here"),
+        {.object = "GetDirectGrant.layout_version",
+         .option = "local.direct",
+         .allowed = offered ? absl::StrCat(direct::kLayoutVersion) : "none"});
+  }
+  if (copier_ != nullptr) return absl::OkStatus();
+  UniqueFd pidfd(fcntl(target_->pidfd(), F_DUPFD_CLOEXEC, 3));
+  if (!pidfd.valid()) return ErrnoError(errno, "duplicate a pidfd");
+  HIXLD_ASSIGN_OR_RETURN(
+      copier_,
+      DirectCopier::Create(loop_, absl::StrCat("pid ", credentials_.pid), std::move(pidfd)));
+  return absl::OkStatus();
+}
+
+void Peer::OnGetDirectGrant(const FdMessage& message) {
+  const uint64_t request_id = message.request_id();
+  const auto& asked = message.get_direct_grant();
+  const absl::Status watched = MakeCopier(asked.layout_version());
+  if (!watched.ok()) return SendError(request_id, watched);
+  // Many regions take a while.
+  absl::Status queued = host_->resources().control->Submit(
+      id_, "grant direct copies",
+      [self = shared_from_this(), session = session_, request_id, copier = copier_,
+       engine = asked.engine_handle(), channel = asked.channel_id()] {
+        // Who is gone wants nothing any more.
+        if (!session->open()) return false;
+        auto grant = std::make_shared<absl::StatusOr<DirectGrant>>(
+            self->host_->resources().direct->Grant(self->id_, engine, channel, copier));
+        Loop* loop = self->loop_;
+        loop->Post(
+            [self, request_id, grant] { self->AnswerDirectGrant(request_id, std::move(*grant)); });
+        return false;
+      });
+  if (!queued.ok()) SendError(request_id, queued);
+}
+
+void Peer::AnswerDirectGrant(uint64_t request_id, absl::StatusOr<DirectGrant> grant) {
+  if (state_ != State::kOpen) return;
+  if (!grant.ok()) return SendError(request_id, grant.status());
+  FdMessage answer;
+  answer.set_request_id(request_id);
+  answer.mutable_direct_grant()->set_grant_id(copier_->Add(grant->gate));
+  answer.mutable_direct_grant()->set_size(grant->gate->size());
+  auto keep = std::make_shared<DirectGrant>(std::move(*grant));
+  std::vector<int> fds = {keep->memory.get(), copier_->wake_fd()};
+  if (keep->gate->target_pidfd() >= 0) fds.push_back(keep->gate->target_pidfd());
+  connection_->Send(std::move(answer), std::move(fds), std::move(keep));
+}
+
+void Peer::OnGetDirectFile(const FdMessage& message) {
+  const auto& asked = message.get_direct_file();
+  const auto gate = copier_ == nullptr ? nullptr : copier_->Find(asked.grant_id());
+  if (gate == nullptr) {
+    return SendError(message.request_id(),
+                     ParamInvalid(absl::StrCat("unknown grant ", asked.grant_id()),
+                                  {.object = absl::StrCat("grant ", asked.grant_id()),
+                                   .allowed = "grants that GetDirectGrant gave this session"}));
+  }
+  std::shared_ptr<const void> pin;
+  const absl::StatusOr<DirectGate::File> file = gate->FindFile(asked.file(), &pin);
+  if (!file.ok()) return SendError(message.request_id(), file.status());
+  FdMessage answer;
+  answer.set_request_id(message.request_id());
+  answer.mutable_direct_file()->set_size(file->size);
+  connection_->Send(std::move(answer), {file->fd}, std::move(pin));
 }
 
 // One timer for all commands: it looks at the oldest one.

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "daemon/direct/direct_granter.h"
 #include "daemon/memory/process_memory.h"
 #include "daemon/session/client_session.h"
 #include "daemon/session/fd_connection.h"
@@ -63,6 +64,10 @@ class Peer : public std::enable_shared_from_this<Peer> {
   void OnSetupRings(const FdMessage& message);
   absl::StatusOr<RingServer::Grant> OpenRings(uint32_t layout_version);
   void OnCopyAnswer(const FdMessage& message);
+  void OnGetDirectGrant(const FdMessage& message);
+  absl::Status MakeCopier(uint32_t layout_version);
+  void AnswerDirectGrant(uint64_t request_id, absl::StatusOr<DirectGrant> grant);
+  void OnGetDirectFile(const FdMessage& message);
 
   void SendError(uint64_t request_id, const absl::Status& error);
   // Counts a packet that no honest client sends; too many close the channel.
@@ -81,6 +86,8 @@ class Peer : public std::enable_shared_from_this<Peer> {
   std::shared_ptr<FdConnection> connection_;
   std::shared_ptr<const ProcessTarget> target_;
   std::shared_ptr<ClientSession> session_;
+  // Once the client has asked for a grant.
+  std::shared_ptr<DirectCopier> copier_;
   uint32_t bad_packets_ = 0;
   Loop::TimerId hello_timer_ = 0;
   bool watching_commands_ = false;

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "daemon/device/device_manager.h"
+#include "daemon/direct/direct_granter.h"
 #include "daemon/memory/arena_pool.h"
 #include "daemon/memory/executor.h"
 #include "daemon/ring/ring_server.h"
@@ -58,6 +59,8 @@ struct SessionResources {
   const DeviceManager* devices = nullptr;
   // Serves the sessions' shared-memory rings; null: there are none.
   RingServer* rings = nullptr;
+  // Grants copies that clients make by themselves; null: none are granted.
+  DirectGranter* direct = nullptr;
 };
 
 }  // namespace hixld

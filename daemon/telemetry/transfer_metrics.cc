@@ -7,7 +7,7 @@ namespace {
 
 constexpr const char* kOpNames[] = {"read", "write"};
 constexpr const char* kResultNames[] = {"completed", "failed", "timeout"};
-constexpr const char* kTransportNames[] = {"local", "tcp", "rdma", "hccs", "other"};
+constexpr const char* kTransportNames[] = {"local", "direct", "tcp", "rdma", "hccs", "other"};
 
 constexpr int64_t kMicro = 1000;
 constexpr int64_t kDurationBounds[] = {
@@ -62,6 +62,15 @@ void TransferMetrics::Count(const FinishedTransfer& transfer) {
   cell.descriptors->Add(transfer.descriptors);
   cell.pieces->Add(transfer.pieces);
   cell.duration->Observe(transfer.duration_ns);
+}
+
+void TransferMetrics::CountDirect(bool read, uint64_t transfers, uint64_t bytes,
+                                  uint64_t descriptors) {
+  const PerTransport& cell = cells_[read ? 0 : 1][TransportIndex("direct")];
+  cell.transfers[static_cast<size_t>(TransferResult::kCompleted)]->Add(transfers);
+  cell.bytes->Add(bytes);
+  cell.descriptors->Add(descriptors);
+  cell.pieces->Add(descriptors);
 }
 
 }  // namespace hixld

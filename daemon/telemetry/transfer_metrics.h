@@ -15,7 +15,8 @@ enum class TransferResult : uint8_t { kCompleted, kFailed, kTimeout };
 struct FinishedTransfer {
   bool read = true;  // else write
   TransferResult result = TransferResult::kCompleted;
-  // TransferSink::transport(): "local", "tcp", "rdma", "hccs"; others count as "other".
+  // TransferSink::transport(): "local", "tcp", "rdma", "hccs", or "direct" for what clients copy by
+  // themselves; others count as "other".
   absl::string_view transport;
   uint64_t bytes = 0;
   // Blocks that the caller asked for, and contiguous copies that they were joined to.
@@ -29,11 +30,13 @@ class TransferMetrics {
   explicit TransferMetrics(Metrics* metrics);
   // A handful of relaxed atomic adds. Thread-safe. Bytes count for completed transfers only.
   void Count(const FinishedTransfer& transfer);
+  // Transfers of "direct" that were completed; how long each took nobody knows.
+  void CountDirect(bool read, uint64_t transfers, uint64_t bytes, uint64_t descriptors);
 
  private:
   static constexpr size_t kOps = 2;
   static constexpr size_t kResults = 3;
-  static constexpr size_t kTransports = 5;
+  static constexpr size_t kTransports = 6;
   static size_t TransportIndex(absl::string_view transport);
 
   struct PerTransport {

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "proto/base/clock.h"
-#include "transports/local/copy_bytes.h"
+#include "proto/base/copy_bytes.h"
 
 namespace hixld {
 namespace {

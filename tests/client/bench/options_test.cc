@@ -39,6 +39,20 @@ TEST_CASE("the roles are told apart") {
   CHECK(Refusal("client").find("target | initiator | --self") != std::string::npos);
 }
 
+TEST_CASE("paths are measured one after the other, and none is told without the option") {
+  const auto plain = MakeSweep(Initiator("--self --block 4K --memory pool,memfd"));
+  REQUIRE(plain->size() == 2);
+  CHECK_FALSE(plain->front().path.has_value());
+  const auto groups =
+      MakeSweep(Initiator("--self --block 4K --memory pool,memfd --path direct,ring"));
+  REQUIRE(groups->size() == 4);
+  CHECK((*groups)[0].path == Path::kDirect);
+  CHECK((*groups)[1].path == Path::kDirect);
+  CHECK((*groups)[2].path == Path::kRing);
+  CHECK((*groups)[3].cases.front().path == Path::kRing);
+  CHECK(Refusal("--self --path fast").find("direct, ring") != std::string::npos);
+}
+
 TEST_CASE("a sweep takes lists") {
   const InitiatorOptions options = Initiator(
       "--self --block 4K,1MiB --batch 1,32 --threads 1..4 --op mix --async --depth 4,8 "

@@ -2,6 +2,8 @@
 // the test says so, links whose channels break when it says so, sessions that only are numbers.
 #pragma once
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <catch2/catch.hpp>
@@ -290,7 +292,11 @@ class FakeSession : public Session {
  public:
   explicit FakeSession(uint64_t id) : id_(id) {}
   uint64_t id() const override { return id_; }
-  SessionDescription Describe() const override { return {.id = id_}; }
+  SessionDescription Describe() const override {
+    return {.id = id_, .credentials = {.pid = getpid(), .uid = uid_, .gid = getgid()}};
+  }
+  // Before an engine is opened: another user's.
+  void SetUid(uid_t uid) { uid_ = uid; }
   bool open() const override { return open_; }
   void End() { open_ = false; }
   absl::Status RunBlocking(std::string what, absl::AnyInvocable<void()> task) override {
@@ -315,6 +321,7 @@ class FakeSession : public Session {
 
  private:
   const uint64_t id_;
+  uid_t uid_ = getuid();
   std::atomic<bool> open_{true};
 };
 
@@ -358,9 +365,14 @@ class EngineRoom {
 
   absl::StatusOr<std::shared_ptr<Engine>> TryOpen(const std::string& id, uint64_t session = 1,
                                                   std::map<std::string, std::string> options = {}) {
+    return TryOpen(id, std::make_shared<FakeSession>(session), std::move(options));
+  }
+  absl::StatusOr<std::shared_ptr<Engine>> TryOpen(const std::string& id,
+                                                  std::shared_ptr<FakeSession> session,
+                                                  std::map<std::string, std::string> options = {}) {
     Answer<absl::StatusOr<std::shared_ptr<Engine>>> answer;
-    registry_->Open(std::make_shared<FakeSession>(session),
-                    {.local_engine = id, .options = std::move(options)}, answer.callback());
+    registry_->Open(std::move(session), {.local_engine = id, .options = std::move(options)},
+                    answer.callback());
     return answer.get();
   }
   std::shared_ptr<Engine> Open(const std::string& id, uint64_t session = 1,
@@ -375,6 +387,7 @@ class EngineRoom {
   EngineRegistry& registry() { return *registry_; }
   TransferLog& log() { return log_; }
   Loop& loop() { return *loop_; }
+  DirectOptions& direct() { return context_.direct; }
 
  private:
   FakeSink sink_;

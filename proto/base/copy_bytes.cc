@@ -1,4 +1,4 @@
-#include "transports/local/copy_bytes.h"
+#include "proto/base/copy_bytes.h"
 
 #include <algorithm>
 #include <cstdint>

@@ -1,0 +1,205 @@
+#include "client/cpp/direct_path.h"
+
+#include <poll.h>
+#include <sys/uio.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "client/cpp/log.h"
+#include "client/cpp/snapshot_cell.h"
+#include "proto/base/copy_bytes.h"
+#include "proto/base/status.h"
+
+namespace hixld::client {
+namespace {
+
+// Blocks of plain memory that one system call copies.
+constexpr size_t kMaxParts = 64;
+
+std::byte* Pointer(uint64_t address) { return reinterpret_cast<std::byte*>(address); }
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<DirectPath>> DirectPath::Make(std::shared_ptr<Session> session,
+                                                             uint64_t channel_id,
+                                                             Session::DirectGrant grant) {
+  HIXLD_ASSIGN_OR_RETURN(auto gate,
+                         direct::Copier::Attach(std::move(grant.gate), std::move(grant.wake)));
+  return std::shared_ptr<DirectPath>(
+      new DirectPath(std::move(session), channel_id, std::move(grant), std::move(gate)));
+}
+
+DirectPath::DirectPath(std::shared_ptr<Session> session, uint64_t channel_id,
+                       Session::DirectGrant grant, std::unique_ptr<direct::Copier> gate)
+    : session_(std::move(session)),
+      channel_id_(channel_id),
+      grant_id_(grant.id),
+      target_pidfd_(std::move(grant.target_pidfd)),
+      gate_(std::move(gate)),
+      places_([this] {
+        std::vector<Place> places;
+        places.reserve(gate_->regions().size());
+        for (const direct::Region& region : gate_->regions()) {
+          places.push_back({.begin = region.address,
+                            .end = region.address + region.length,
+                            .file_offset = region.file_offset,
+                            .file = region.file,
+                            .kind = region.kind});
+        }
+        return places;
+      }()),
+      files_(gate_->files()) {
+  MutexLock lock(&mutex_);
+  mappings_.resize(gate_->files());
+}
+
+DirectPath::Way DirectPath::WayTo(const Place& place) const {
+  switch (place.kind) {
+    case direct::RegionKind::kHere:
+      return Way::kMemory;
+    case direct::RegionKind::kFile:
+      return files_[place.file].load(std::memory_order_acquire) != nullptr ? Way::kMemory
+                                                                           : Way::kNone;
+    case direct::RegionKind::kProcess:
+      return process_denied_.load(std::memory_order_relaxed) ? Way::kNone : Way::kProcess;
+  }
+  return Way::kNone;
+}
+
+std::byte* DirectPath::At(const Place& place, uint64_t address) const {
+  if (place.kind != direct::RegionKind::kFile) return Pointer(address);
+  return files_[place.file].load(std::memory_order_acquire) + place.file_offset +
+         (address - place.begin);
+}
+
+// All of a batch is checked before anything moves, as the daemon does it.
+DirectPath::Checked DirectPath::Check(const LocalRanges& local, const BatchView& batch) const {
+  if (batch.count == 0 || batch.count > gate_->max_descriptors()) return {};
+  Checked checked;
+  const LocalRange* range = nullptr;
+  const Place* place = nullptr;
+  for (size_t i = 0; i < batch.count; ++i) {
+    const uint64_t length = batch.length(i);
+    if (length == 0 || length > gate_->max_bytes() - checked.bytes) return {};
+    checked.bytes += length;
+    range = local.Find(batch.local(i), length, range);
+    if (range == nullptr) return {};
+    const Place* const found = places_.Find(batch.remote(i), length, place);
+    if (found == nullptr) return {};
+    if (found == place) continue;
+    place = found;
+    const Way way = WayTo(*place);
+    if (way == Way::kNone || (i > 0 && way != checked.way)) return {};
+    checked.way = way;
+  }
+  return checked;
+}
+
+bool DirectPath::Copy(const LocalRanges& local, TransferDirection direction,
+                      const BatchView& batch) {
+  if (!usable()) return false;
+  const Checked checked = Check(local, batch);
+  if (checked.way == Way::kNone) return false;
+  const uint32_t lane = ThreadLane();
+  if (!gate_->Enter(lane)) return false;
+  const bool read = direction == TransferDirection::kRead;
+  bool copied = true;
+  if (checked.way == Way::kMemory) {
+    CopyMemory(batch, read);
+  } else {
+    copied = CopyProcess(batch, read);
+  }
+  if (copied) gate_->Count(lane, read, checked.bytes, batch.count);
+  gate_->Leave(lane);
+  return copied;
+}
+
+DirectPath::Block DirectPath::BlockOf(const BatchView& batch, size_t index, bool read,
+                                      const Place** last) const {
+  const uint64_t length = batch.length(index);
+  *last = places_.Find(batch.remote(index), length, *last);
+  std::byte* const remote = At(**last, batch.remote(index));
+  std::byte* const local = Pointer(batch.local(index));
+  return read ? Block{.target = local, .source = remote, .length = length}
+              : Block{.target = remote, .source = local, .length = length};
+}
+
+void DirectPath::CopyMemory(const BatchView& batch, bool read) const {
+  const Place* last = nullptr;
+  Block next = BlockOf(batch, 0, read, &last);
+  for (size_t i = 1; i < batch.count; ++i) {
+    const Block block = next;
+    next = BlockOf(batch, i, read, &last);
+    PrefetchBlock(next.target, next.source, next.length);
+    CopyBytes(block.target, block.source, block.length, /*streaming=*/false);
+  }
+  CopyBytes(next.target, next.source, next.length, /*streaming=*/false);
+}
+
+// The pid is the target's as long as its pidfd says that it lives: nobody can have been given it
+// before. It is looked at for every call; the kernel checks the rights.
+bool DirectPath::CopyProcess(const BatchView& batch, bool read) {
+  for (size_t first = 0; first < batch.count; first += kMaxParts) {
+    iovec local[kMaxParts];
+    iovec remote[kMaxParts];
+    const size_t count = std::min(batch.count - first, kMaxParts);
+    uint64_t bytes = 0;
+    for (size_t i = 0; i < count; ++i) {
+      const uint64_t length = batch.length(first + i);
+      local[i] = {.iov_base = Pointer(batch.local(first + i)), .iov_len = length};
+      remote[i] = {.iov_base = Pointer(batch.remote(first + i)), .iov_len = length};
+      bytes += length;
+    }
+    pollfd ended = {.fd = target_pidfd_.get(), .events = POLLIN, .revents = 0};
+    if (poll(&ended, 1, 0) != 0) return false;
+    const ssize_t moved =
+        read ? process_vm_readv(gate_->target_pid(), local, count, remote, count, 0)
+             : process_vm_writev(gate_->target_pid(), local, count, remote, count, 0);
+    if (moved < 0 && errno == EPERM) process_denied_.store(true, std::memory_order_relaxed);
+    if (moved < 0 || static_cast<uint64_t>(moved) != bytes) return false;
+  }
+  return true;
+}
+
+bool DirectPath::MapFor(const BatchView& batch, PeerFiles* files, int64_t deadline) {
+  bool mapped = false;
+  const Place* place = nullptr;
+  for (size_t i = 0; i < batch.count; ++i) {
+    const uint64_t length = batch.length(i);
+    const Place* const found = length == 0 ? nullptr : places_.Find(batch.remote(i), length, place);
+    if (found == nullptr) return false;
+    if (found == place) continue;
+    place = found;
+    if (place->kind != direct::RegionKind::kFile ||
+        files_[place->file].load(std::memory_order_acquire) != nullptr) {
+      continue;
+    }
+    const absl::Status status = MapFile(place->file, files, deadline);
+    if (!status.ok()) {
+      Log(LogLevel::kInfo, absl::StrCat("a peer's memory is not mapped: ", status.message()));
+      return false;
+    }
+    mapped = true;
+  }
+  return mapped;
+}
+
+absl::Status DirectPath::MapFile(uint32_t file, PeerFiles* files, int64_t deadline) {
+  HIXLD_ASSIGN_OR_RETURN(std::shared_ptr<const Mapping> mapping,
+                         session_->GetDirectFile(grant_id_, file, files, deadline));
+  for (const direct::Region& region : gate_->regions()) {
+    if (region.kind == direct::RegionKind::kFile && region.file == file &&
+        region.file_offset + region.length > mapping->size()) {
+      return Failed("hixld grants memory beyond the end of its file", {.object = "hixld"});
+    }
+  }
+  MutexLock lock(&mutex_);
+  std::byte* const data = mapping->data();
+  mappings_[file] = std::move(mapping);
+  files_[file].store(data, std::memory_order_release);
+  return absl::OkStatus();
+}
+
+}  // namespace hixld::client
