@@ -5,9 +5,11 @@ import os
 import random
 import re
 import signal
+import tempfile
 import time
 
 import pytest
+from harness.daemon import Daemon
 from harness.peer import FAILED, NOT_CONNECTED, PARAM_INVALID, SUCCESS, TIMEOUT, free_port
 from test_metrics import scrape, total
 
@@ -35,22 +37,21 @@ def scribble(seed):
 _WRITER = """
 import threading
 statuses, stop = {}, threading.Event()
-def write_on():
-    view, value = buffers[local][1], 0
+def write_on(target_engine, name, piece):
+    view, value = buffers[name][1], 0
     while not stop.is_set():
         value = value % 250 + 1
-        view[:length] = bytes([value]) * length
-        status = engine.transfer_sync(remote_engine, hixl.TransferOp.WRITE,
-                                      descriptors([(address, remote, length)]), 5000)
+        view[:piece[2]] = bytes([value]) * piece[2]
+        status = engine.transfer_sync(target_engine, hixl.TransferOp.WRITE, descriptors([piece]), 5000)
         statuses[status] = statuses.get(status, 0) + 1
-writer = threading.Thread(target=write_on, daemon=True)
+writer = threading.Thread(target=write_on, args=(target_engine, name, piece), daemon=True)
 writer.start()
 """
 
 
 def start_writer(here, there, local, remote, length=4 * KIB):
-    here.run(_WRITER, local=local.name, address=local.address, remote=remote.address, length=length,
-             remote_engine=there.engine)
+    here.run(_WRITER, name=local.name, piece=(local.address, remote.address, length),
+             target_engine=there.engine)
 
 
 def until(condition, seconds=60):
@@ -116,11 +117,12 @@ def test_every_way_moves_the_same_bytes(daemon, worker, peer, way, kind):
     local, remote = here.memory(2 * MIB, kind, seed=1), there.memory(2 * MIB, kind, seed=2)
     assert here.connect(there.engine) == SUCCESS
     chance = random.Random(3)
-    for op in ("READ", "WRITE"):
+    for op, skew in (("READ", 1), ("WRITE", 11)):
         for count in (1, 3, 100):
             sizes = [chance.choice([1, 7, 64, 4095, 4096, 5000]) for _ in range(count)]
             starts = [sum(sizes[:i]) for i in range(count)]
-            pieces = [(local.address + a, remote.address + 2 * a + 1, n) for a, n in zip(starts, sizes)]
+            pieces = [(local.address + a, remote.address + 2 * a + skew, n)
+                      for a, n in zip(starts, sizes)]
             before = (local if op == "READ" else remote).crc()
             assert here.transfer(there.engine, op, pieces) == SUCCESS
             assert (local if op == "READ" else remote).crc() != before
@@ -209,21 +211,27 @@ def test_the_totals_are_in_the_metrics(daemon, peer):
 # --- who may ---------------------------------------------------------------------------------------
 
 
+@pytest.fixture
+def public_node(installation):
+    """A daemon whose sockets every user can reach."""
+    with tempfile.TemporaryDirectory(prefix="hixld-public-") as directory:
+        os.chmod(directory, 0o711)
+        node = Daemon(installation, directory, config={"socket": {"mode": "0666"}}).start()
+        yield node
+        node.finish()
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may become another user")
-def test_another_user_gets_no_grant(daemon, worker, peer):
-    node = daemon(config={"socket": {"mode": "0666"}})
-    os.chmod(node.directory, 0o711)
+def test_another_user_gets_no_grant(public_node, worker, peer):
+    node = public_node
     there = peer(node)
     remote = there.memory(64 * KIB, seed=1)
     stranger = worker(node)
-    # The path to the daemon's directory is closed to the other user, the directory itself is not.
     stranger.run("""
 import os
-os.chdir(directory)
-os.environ['HIXLD_SOCKET'] = 'hixld.sock'
 os.setgroups([]); os.setresgid(65534, 65534, 65534); os.setresuid(65534, 65534, 65534)
 engine = hixl.Hixl()
-""", directory=str(node.directory))
+""")
     code = """
 status = [engine.initialize(name, {})]
 memory = engine.allocate(65536, mem_type=hixl.MemType.MEM_HOST)
@@ -263,7 +271,7 @@ while time.monotonic() < end:
 """, handle=remote.handle, name=remote.name)
     assert seen == [SUCCESS, 0]
     # The writer is told by the daemon what is wrong.
-    until(lambda: here.run("statuses.get(code, 0)", code=PARAM_INVALID) > 0)
+    until(lambda: here.run("statuses.get(wanted, 0)", wanted=PARAM_INVALID) > 0)
     here.run("stop.set(); writer.join()")
     assert set(map(int, here.run("statuses"))) <= {SUCCESS, PARAM_INVALID, FAILED}
 
@@ -284,7 +292,7 @@ foreign
 """, name=remote.name)
     assert seen == 0
     here.run("stop.set(); writer.join()")
-    assert here.run("statuses.get(code, 0)", code=NOT_CONNECTED) > 0
+    assert here.run("statuses.get(wanted, 0)", wanted=NOT_CONNECTED) > 0
     # And a new link has a new grant.
     assert here.connect(there.engine) == SUCCESS
     moved(here, there, local, remote, 4 * KIB)
