@@ -37,6 +37,7 @@ class Keeper {
   static absl::StatusOr<std::unique_ptr<Keeper>> Create(const Spec& spec, UniqueFd* memory);
 
   uint64_t size() const { return memory_.size(); }
+  const Mapping& memory() const { return memory_; }
   // No copy begins any more. Thread-safe.
   void Close() { header_->state.store(kClosed, std::memory_order_seq_cst); }
   // Whether nobody is inside. After Close true means that no byte lands any more, unless the
