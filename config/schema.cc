@@ -196,6 +196,12 @@ std::vector<ConfigKey> TcpKeys() {
             "Pieces that one lane has under way before it waits for an acknowledgement."),
       Size(KEY(tcp.socket_buffer_bytes), 0, 256 * kMiB,
            "Send and receive buffer of a lane's socket. 0: the kernel's own tuning."),
+      Size(
+          KEY(tcp.zero_copy_bytes), 0, 16 * kMiB,
+          "WRITEs take blocks of shared memory that are at least as large straight from its pages, "
+          "without a copy, unless the peer is on loopback. 0: never. It spares processor time "
+          "where a "
+          "network card does the sending, and costs some where everything stays in one machine."),
       TextList(KEY(tcp.interfaces), "names of network interfaces, at most 16", 0, 16,
                CheckInterface,
                "Interfaces through which lanes leave, in turn; peers must answer on each of them. "

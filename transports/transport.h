@@ -122,6 +122,7 @@ struct LaneStats {
   std::string error;  // why it is not up; the last failure otherwise
   uint64_t bytes_sent = 0;
   uint64_t bytes_received = 0;
+  uint64_t bytes_uncopied = 0;  // of those sent: from the memory's own pages, without a copy
   uint64_t reconnects = 0;
 };
 

@@ -106,6 +106,7 @@ void ToProto(const LinkDescription& in, v1::LinkInfo* out) {
     info->set_state(lane.state);
     info->set_bytes_sent(lane.bytes_sent);
     info->set_bytes_received(lane.bytes_received);
+    info->set_bytes_uncopied(lane.bytes_uncopied);
     info->set_reconnects(lane.reconnects);
   }
 }

@@ -157,12 +157,9 @@ absl::StatusOr<uint64_t> ClientSession::PutMemory(UniqueFd fd, uint64_t size) {
   HIXLD_ASSIGN_OR_RETURN(Mapping mapping, MapShared(fd.get(), 0, size));
   auto owner = std::make_shared<SharedMemory>();
   owner->mapping = std::move(mapping);
+  owner->fd = std::move(fd);
   std::byte* data = owner->mapping.data();
-  std::optional<MemoryAccess::SharedFile> file;
-  if (resources_.direct != nullptr) {
-    owner->fd = std::move(fd);
-    file = MemoryAccess::SharedFile{.fd = owner->fd.get(), .size = size};
-  }
+  const MemoryAccess::SharedFile file = {.fd = owner->fd.get(), .size = size};
   // Unmapping takes long when many pages were touched, so the control executor does it.
   std::shared_ptr<MemoryAccess> access = resources_.control->DestroyHere(
       identity_.id,

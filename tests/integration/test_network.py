@@ -44,6 +44,29 @@ def test_a_cable_that_breaks_hands_its_work_to_the_other(hosts, daemon, peer, cl
     assert local.crc() == remote.crc()
 
 
+@pytest.mark.parametrize("kind", ["pool", "plain"])
+def test_writes_without_a_copy_bring_the_same_bytes(hosts, daemon, peer, cluster_key, kind):
+    nodes = [daemon(host=host, cluster_key=cluster_key, config={"tcp": {"zero_copy_bytes": "16KiB"}})
+             for host in hosts(2)]
+    here, there = [peer(node) for node in nodes]
+    local, remote = here.memory(32 * MIB, kind, seed=7), there.memory(32 * MIB, kind)
+    assert here.connect(there.engine) == SUCCESS
+    large = [(local.address, remote.address, 20 * MIB + 13)]
+    blocks = [(local.address + (24 << 20) + i * 40_000, remote.address + (24 << 20) + i * 40_000, 30_000)
+              for i in range(100)]
+    small = [(local.address + (30 << 20) + i * 300, remote.address + (30 << 20) + i * 300, 200)
+             for i in range(100)]
+    assert here.transfer(there.engine, "WRITE", large + blocks + small) == SUCCESS
+    for source, _, length in large + blocks[::9] + small[::9]:
+        offset = source - local.address
+        assert local.crc(offset, length) == remote.crc(offset, length)
+    lanes = json.loads(nodes[0].ctl("links", "--json").stdout)["links"][0]["lanes"]
+    uncopied = sum(lane["bytes_uncopied"] for lane in lanes)
+    # Memory of the process itself has no file to send from.
+    assert (uncopied > 20 * MIB) if kind == "pool" else uncopied == 0
+    assert here.transfer(there.engine, "READ", large + blocks) == SUCCESS
+
+
 BATCHING = {"batching": {"window_us": 2000, "max_requests": 16, "max_bytes": "64KiB"}}
 
 FLOOD = """

@@ -243,7 +243,12 @@ void InitiatorLane::QueueWrite(const InFlightPtr& entry) {
   auto frame = NewStripeFrame(*entry, wire::FrameType::kWrite);
   ForEachPart(job.transfer->pieces, StripeOf(*entry),
               [&](const CopyPiece& part, uint64_t offset, uint64_t length) {
-                frame->AddBody(part.local.access->mapped() + part.local.offset + offset, length);
+                const uint64_t at = part.local.offset + offset;
+                const auto file = part.local.access->shared_file();
+                // The target answers only when it has the bytes, and until then the job holds them.
+                frame->AddBody(
+                    part.local.access->mapped() + at, length,
+                    file.has_value() ? FilePlace{file->fd, file->offset + at} : FilePlace());
               });
   frame->Pin(job.transfer);
   out().Push(std::move(frame));

@@ -1,6 +1,7 @@
 #include "transports/tcp/lane.h"
 
 #include <sys/epoll.h>
+#include <sys/sendfile.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -46,6 +47,7 @@ LaneStats Lane::stats() const {
   stats.index = index_;
   stats.bytes_sent = bytes_sent_.load(std::memory_order_relaxed);
   stats.bytes_received = bytes_received_.load(std::memory_order_relaxed);
+  stats.bytes_uncopied = bytes_uncopied_.load(std::memory_order_relaxed);
   stats.reconnects = reconnects_.load(std::memory_order_relaxed);
   MutexLock lock(&mutex_);
   stats.local_address = local_address_;
@@ -74,6 +76,7 @@ absl::Status Lane::Attach(UniqueFd socket) {
   low_water_ = 1;
   state_ = State::kHeader;
   out_.Clear();
+  out_.set_file_bytes(IsLoopback(socket_.get()) ? 0 : context_->options.zero_copy_bytes);
   if (buffer_ == nullptr) buffer_ = std::make_unique<uint8_t[]>(kBufferBytes);
   buffer_begin_ = 0;
   buffer_end_ = 0;
@@ -373,19 +376,43 @@ void Lane::Divert() {
   if (blocked_) Schedule();
 }
 
+ssize_t Lane::SendFile(const OutPart& part, uint64_t limit) {
+  auto offset = static_cast<off_t>(part.file_offset);
+  const ssize_t sent =
+      sendfile(socket_.get(), part.fd, &offset, std::min<uint64_t>(part.length, limit));
+  if (sent > 0) bytes_uncopied_.fetch_add(static_cast<uint64_t>(sent), std::memory_order_relaxed);
+  return sent;
+}
+
+ssize_t Lane::SendGathered(uint64_t limit) {
+  iovec iov[kMaxIov];
+  msghdr message = {};
+  message.msg_iov = iov;
+  message.msg_iovlen = out_.Gather(iov, kMaxIov, limit);
+  uint64_t gathered = 0;
+  for (size_t i = 0; i < message.msg_iovlen; ++i) gathered += iov[i].iov_len;
+  // What a file gives next shares the packet.
+  const bool file_follows =
+      gathered < limit && message.msg_iovlen < kMaxIov && gathered < out_.bytes();
+  return sendmsg(socket_.get(), &message, MSG_NOSIGNAL | (file_follows ? MSG_MORE : 0));
+}
+
 // Returns false when the lane is closed.
 bool Lane::Send(uint64_t* budget) {
   while (writable_ && !out_.empty() && *budget > 0) {
-    iovec iov[kMaxIov];
-    msghdr message = {};
-    message.msg_iov = iov;
-    message.msg_iovlen = out_.Gather(iov, kMaxIov, std::min(*budget, kMaxBytesPerCall));
-    const ssize_t sent = sendmsg(socket_.get(), &message, MSG_NOSIGNAL);
+    const uint64_t limit = std::min(*budget, kMaxBytesPerCall);
+    const OutPart file = out_.NextFile();
+    const ssize_t sent = file.fd >= 0 ? SendFile(file, limit) : SendGathered(limit);
     if (sent < 0) {
       if (errno == EINTR) continue;
       if (errno == EAGAIN || errno == EWOULDBLOCK) {
         writable_ = false;
         return true;
+      }
+      if (file.fd >= 0 && errno == EINVAL) {
+        // Files on huge pages cannot be sent from.
+        out_.set_file_bytes(0);
+        continue;
       }
       Break(ErrnoError(errno, absl::StrCat("send on lane ", index_)), false);
       return false;

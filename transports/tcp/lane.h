@@ -87,6 +87,8 @@ class Lane : public std::enable_shared_from_this<Lane> {
   void Run();
   bool Receive();
   bool Send(uint64_t* budget);
+  ssize_t SendFile(const OutPart& part, uint64_t limit);
+  ssize_t SendGathered(uint64_t limit);
 
   absl::Status Parse();
   bool ParseHeader(absl::Status* error);
@@ -129,6 +131,7 @@ class Lane : public std::enable_shared_from_this<Lane> {
 
   std::atomic<uint64_t> bytes_sent_{0};
   std::atomic<uint64_t> bytes_received_{0};
+  std::atomic<uint64_t> bytes_uncopied_{0};
   std::atomic<uint64_t> reconnects_{0};
   mutable Mutex mutex_;
   std::string state_text_ ABSL_GUARDED_BY(mutex_);

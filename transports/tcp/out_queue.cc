@@ -9,8 +9,8 @@ namespace {
 
 constexpr size_t kMaxFree = 32;
 
-iovec Part(const void* data, size_t length) {
-  return iovec{.iov_base = const_cast<void*>(data), .iov_len = length};
+OutPart Part(const void* data, size_t length) {
+  return {.data = static_cast<const std::byte*>(data), .length = length};
 }
 
 }  // namespace
@@ -21,15 +21,17 @@ void OutFrame::AddPiece(const wire::Piece& piece) {
   wire::EncodePiece(piece, table.data() + at);
 }
 
-void OutFrame::AddBody(const std::byte* data, uint64_t length) {
+void OutFrame::AddBody(const std::byte* data, uint64_t length, FilePlace file) {
   if (!body.empty()) {
-    iovec& last = body.back();
-    if (static_cast<const std::byte*>(last.iov_base) + last.iov_len == data) {
-      last.iov_len += length;
+    OutPart& last = body.back();
+    const bool same_file =
+        last.fd == file.fd && (file.fd < 0 || last.file_offset + last.length == file.offset);
+    if (last.data + last.length == data && same_file) {
+      last.length += length;
       return;
     }
   }
-  body.push_back(Part(data, length));
+  body.push_back({.data = data, .length = length, .fd = file.fd, .file_offset = file.offset});
 }
 
 void OutFrame::Pin(std::shared_ptr<const void> pin) {
@@ -71,7 +73,7 @@ void OutQueue::Push(std::unique_ptr<OutFrame> frame) {
   if (!frame->text.empty()) frame->parts_.push_back(Part(frame->text.data(), frame->text.size()));
   frame->body_at_ = frame->parts_.size();
   frame->parts_.insert(frame->parts_.end(), frame->body.begin(), frame->body.end());
-  for (const iovec& part : frame->parts_) frame->left_ += part.iov_len;
+  for (const OutPart& part : frame->parts_) frame->left_ += part.length;
   bytes_ += frame->left_;
   pieces_ += frame->body.size();
   frames_.push_back(std::move(frame));
@@ -83,14 +85,25 @@ size_t OutQueue::Gather(iovec* out, size_t max, uint64_t max_bytes) const {
   for (const auto& frame : frames_) {
     size_t offset = frame->offset_;
     for (size_t at = frame->at_; at < frame->parts_.size(); ++at, offset = 0) {
-      if (count == max || bytes >= max_bytes) return count;
-      const iovec& part = frame->parts_[at];
-      const size_t length = std::min<uint64_t>(part.iov_len - offset, max_bytes - bytes);
-      out[count++] = Part(static_cast<const std::byte*>(part.iov_base) + offset, length);
+      const OutPart& part = frame->parts_[at];
+      if (count == max || bytes >= max_bytes || ByFile(part, offset)) return count;
+      const size_t length = std::min<uint64_t>(part.length - offset, max_bytes - bytes);
+      out[count++] = {.iov_base = const_cast<std::byte*>(part.data) + offset, .iov_len = length};
       bytes += length;
     }
   }
   return count;
+}
+
+OutPart OutQueue::NextFile() const {
+  if (frames_.empty()) return {};
+  const OutFrame& frame = *frames_.front();
+  const OutPart& part = frame.parts_[frame.at_];
+  if (!ByFile(part, frame.offset_)) return {};
+  return {.data = part.data + frame.offset_,
+          .length = part.length - frame.offset_,
+          .fd = part.fd,
+          .file_offset = part.file_offset + frame.offset_};
 }
 
 void OutQueue::Sent(uint64_t bytes) {
@@ -98,11 +111,11 @@ void OutQueue::Sent(uint64_t bytes) {
   while (bytes > 0) {
     OutFrame& frame = *frames_.front();
     frame.started_ = true;
-    const size_t step = std::min<uint64_t>(bytes, frame.parts_[frame.at_].iov_len - frame.offset_);
+    const size_t step = std::min<uint64_t>(bytes, frame.parts_[frame.at_].length - frame.offset_);
     bytes -= step;
     frame.left_ -= step;
     frame.offset_ += step;
-    if (frame.offset_ == frame.parts_[frame.at_].iov_len) {
+    if (frame.offset_ == frame.parts_[frame.at_].length) {
       ++frame.at_;
       frame.offset_ = 0;
     }
@@ -118,7 +131,7 @@ void OutQueue::Sent(uint64_t bytes) {
 void OutQueue::OwnBody(OutFrame* frame) {
   uint64_t left = 0;
   for (size_t i = std::max(frame->at_, frame->body_at_); i < frame->parts_.size(); ++i) {
-    left += frame->parts_[i].iov_len;
+    left += frame->parts_[i].length;
   }
   size_t at = frame->body_at_;
   size_t offset = 0;
@@ -132,10 +145,9 @@ void OutQueue::OwnBody(OutFrame* frame) {
   auto own = std::make_unique<std::byte[]>(left);
   uint64_t copied = 0;
   for (; at < frame->parts_.size(); ++at, offset = 0) {
-    const iovec& part = frame->parts_[at];
-    memcpy(own.get() + copied, static_cast<const std::byte*>(part.iov_base) + offset,
-           part.iov_len - offset);
-    copied += part.iov_len - offset;
+    const OutPart& part = frame->parts_[at];
+    memcpy(own.get() + copied, part.data + offset, part.length - offset);
+    copied += part.length - offset;
   }
   frame->parts_.resize(frame->body_at_);
   if (left > 0) frame->parts_.push_back(Part(own.get(), left));

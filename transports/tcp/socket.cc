@@ -100,6 +100,18 @@ absl::Status SocketError(int socket, absl::string_view what) {
   return ErrnoError(error != 0 ? error : ECONNRESET, what);
 }
 
+bool IsLoopback(int socket) {
+  sockaddr_storage address = {};
+  socklen_t length = sizeof(address);
+  if (getpeername(socket, reinterpret_cast<sockaddr*>(&address), &length) != 0) return false;
+  if (address.ss_family == AF_INET) {
+    const auto& v4 = reinterpret_cast<const sockaddr_in&>(address);
+    return (ntohl(v4.sin_addr.s_addr) >> 24) == IN_LOOPBACKNET;
+  }
+  const auto& v6 = reinterpret_cast<const sockaddr_in6&>(address);
+  return address.ss_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&v6.sin6_addr);
+}
+
 std::string LocalAddress(int socket) { return AddressOf(socket, getsockname); }
 std::string RemoteAddress(int socket) { return AddressOf(socket, getpeername); }
 

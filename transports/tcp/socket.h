@@ -24,6 +24,8 @@ absl::StatusOr<UniqueFd> StartConnect(const Endpoint& peer, const std::string& i
 // The error that a socket's event stands for.
 absl::Status SocketError(int socket, absl::string_view what);
 
+// Whether both ends are on this machine, by the peer's address; false when that is not known.
+bool IsLoopback(int socket);
 std::string LocalAddress(int socket);
 std::string RemoteAddress(int socket);
 

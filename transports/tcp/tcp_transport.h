@@ -29,6 +29,9 @@ struct TcpOptions {
   int64_t stall_timeout_ns = 5 * kNanosPerSecond;
   // 0 = the kernel's own sizing.
   uint32_t socket_buffer_bytes = 0;
+  // WRITEs take blocks of at least this many bytes from the pages of the memory itself, without a
+  // copy, where the peer is not on loopback and the memory is a file's. 0 = never.
+  uint64_t zero_copy_bytes = 0;
   // Staging memory per worker for memory that is not mapped.
   uint64_t staging_bytes = 8 << 20;
   // Transfers waiting on one link; more are RESOURCE_EXHAUSTED.

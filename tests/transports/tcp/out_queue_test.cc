@@ -38,6 +38,37 @@ std::string Drain(OutQueue* queue, uint64_t limit) {
 
 constexpr size_t kHead = wire::kFrameHeaderBytes + wire::kPieceBytes;
 
+TEST_CASE("large parts that lie in a file are given as such, the rest as memory") {
+  const std::string memory(5000, 'm');
+  const auto* data = reinterpret_cast<const std::byte*>(memory.data());
+  OutQueue queue;
+  queue.set_file_bytes(1000);
+  auto frame = queue.New();
+  frame->header.body = 4000;
+  frame->AddBody(data, 500, {.fd = 7, .offset = 100});  // small, but joined with the next
+  frame->AddBody(data + 500, 1000, {.fd = 7, .offset = 600});
+  frame->AddBody(data + 1500, 1000, {.fd = 7, .offset = 9000});   // another place of the file
+  frame->AddBody(data + 3000, 999, {.fd = 7, .offset = 20'000});  // too small
+  frame->AddBody(data + 4100, 501);
+  queue.Push(std::move(frame));
+  CHECK(queue.NextFile().fd == -1);
+  CHECK(Drain(&queue, 10'000).size() == wire::kFrameHeaderBytes);
+  OutPart file = queue.NextFile();
+  CHECK((file.fd == 7 && file.file_offset == 100 && file.length == 1500));
+  queue.Sent(400);
+  file = queue.NextFile();
+  CHECK((file.file_offset == 500 && file.length == 1100 && file.data == data + 400));
+  queue.Sent(200);
+  // What is left of a part is sent as memory when it is small.
+  CHECK(queue.NextFile().fd == -1);
+  CHECK(Drain(&queue, 10'000).size() == 900);
+  CHECK(queue.NextFile().file_offset == 9000);
+  queue.Sent(1000);
+  CHECK(queue.NextFile().fd == -1);
+  CHECK(Drain(&queue, 10'000).size() == 1500);
+  CHECK(queue.empty());
+}
+
 TEST_CASE("frames come out in order, however they are torn") {
   std::mt19937_64 random(1);
   std::vector<std::string> bodies;
