@@ -48,6 +48,7 @@ put 644 "$prefix/lib" "$built/client/cpp/libcann_hixl.a" "$built/client/cpp/libc
 done
 put 644 "$prefix/etc" config/hixld.yaml
 put 644 "$prefix/share/doc/hixld" README.md LICENSE docs/*.md
+put 644 "$prefix/share/doc/hixld/design" docs/design/*.md
 put 644 "$prefix/python/hixl" client/python/hixl/*.py client/python/hixl/*.pyi client/python/hixl/py.typed
 put 755 "$prefix/python/hixl" "$built"/client/python/hixl/*.so
 echo "Installed hixld to $prefix"

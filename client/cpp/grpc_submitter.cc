@@ -8,9 +8,6 @@
 namespace hixld::client {
 namespace {
 
-// How much longer than its own deadline a transfer may take to be answered: the daemon answers
-// TIMEOUT only when no byte can land any more. Only a daemon that hangs needs this.
-constexpr int64_t kAnswerGrace = 10 * kNanosPerSecond;
 constexpr int64_t kControlTimeout = 10 * kNanosPerSecond;
 constexpr size_t kBytesPerPiece = 3 * sizeof(uint64_t);
 // Room for the names and framing beside the arrays.
@@ -67,8 +64,8 @@ class GrpcSubmitter : public Submitter {
     v1::TransferRequest request;
     Fill(call, &request);
     v1::TransferResponse response;
-    const int64_t deadline = MonotonicNanos() + call.timeout_ms * kNanosPerMilli + kAnswerGrace;
-    HIXLD_RETURN_IF_ERROR(session_->rpc().Transfer(request, &response, deadline));
+    // The daemon keeps the deadline. Without its answer, or its end, bytes may still land.
+    HIXLD_RETURN_IF_ERROR(session_->rpc().Transfer(request, &response, kNoDeadline));
     if (response.state() == v1::TRANSFER_STATE_COMPLETED) return absl::OkStatus();
     if (response.state() == v1::TRANSFER_STATE_TIMEOUT) {
       return Timeout(absl::StrCat("transfer with ", call.remote_engine, " took longer than ",

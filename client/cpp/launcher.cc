@@ -16,6 +16,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "proto/base/clock.h"
 #include "proto/base/fd.h"
@@ -43,6 +44,16 @@ std::string BinaryBesideLibrary() {
   std::string directory = resolved;
   directory.resize(directory.rfind('/'));
   return directory + "/../bin/hixld";
+}
+
+// For programs that have the library in themselves.
+std::string BinaryBesideProgram() {
+  char program[PATH_MAX];
+  const ssize_t size = readlink("/proc/self/exe", program, sizeof(program));
+  if (size <= 0 || size == sizeof(program)) return "";
+  std::string directory(program, static_cast<size_t>(size));
+  directory.resize(directory.rfind('/'));
+  return directory + "/hixld";
 }
 
 // What the daemon's process does between fork and exec: system calls only, since it shares this
@@ -134,17 +145,20 @@ absl::StatusOr<std::string> FindDaemonBinary() {
     return Failed(absl::StrCat("HIXLD_DAEMON names ", given, ", which cannot be executed"),
                   {.object = "private hixld", .option = "HIXLD_DAEMON"});
   }
-  const std::string beside = BinaryBesideLibrary();
-  if (!beside.empty() && IsExecutable(beside)) return beside;
+  std::vector<std::string> places = {BinaryBesideLibrary(), BinaryBesideProgram()};
+  places.erase(std::remove(places.begin(), places.end(), ""), places.end());
+  for (const std::string& place : places) {
+    if (IsExecutable(place)) return place;
+  }
   const char* path = std::getenv("PATH");
   for (const absl::string_view directory : absl::StrSplit(path == nullptr ? "" : path, ':')) {
     if (directory.empty() || directory.front() != '/') continue;
     std::string candidate = absl::StrCat(directory, "/hixld");
     if (IsExecutable(candidate)) return candidate;
   }
-  return Failed(
-      absl::StrCat("no hixld to start: not set in HIXLD_DAEMON, not at ", beside, ", not in PATH"),
-      {.object = "private hixld", .option = "HIXLD_DAEMON, PATH"});
+  return Failed(absl::StrCat("no hixld to start: not set in HIXLD_DAEMON, not at ",
+                             absl::StrJoin(places, " or "), ", not in PATH"),
+                {.object = "private hixld", .option = "HIXLD_DAEMON, PATH"});
 }
 
 absl::Status StartDaemon(const std::string& binary, const std::string& socket, int64_t deadline) {

@@ -9,7 +9,8 @@
 
 namespace hixld::client {
 
-// The hixld to start: $HIXLD_DAEMON, else ../bin/hixld beside this library, else hixld in PATH.
+// The hixld to start: $HIXLD_DAEMON, else ../bin/hixld beside this library, else hixld beside
+// the program, else hixld in PATH.
 // FAILED names the places that were looked at.
 absl::StatusOr<std::string> FindDaemonBinary();
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "client/cpp/log.h"
 #include "client/cpp/submitter.h"
 #include "proto/base/clock.h"
 #include "proto/base/status.h"
@@ -13,8 +14,8 @@
 namespace hixld::client {
 namespace {
 
-// How much longer than its own deadline a transfer may take to be answered: the daemon answers
-// TIMEOUT only when no byte can land any more. Only a daemon that hangs needs this.
+// The daemon answers TIMEOUT only when no byte can land any more, and one that hangs may still go
+// on. Until it answers or ends, nothing can be told; after this time that is said aloud.
 constexpr int64_t kAnswerGrace = 10 * kNanosPerSecond;
 constexpr int64_t kSubmitTimeout = 10 * kNanosPerSecond;
 constexpr int64_t kMinSpinNs = 2'000;
@@ -66,7 +67,14 @@ class RingSubmitter : public Submitter {
     const int64_t deadline = MonotonicNanos() + call.timeout_ms * kNanosPerMilli;
     HIXLD_ASSIGN_OR_RETURN(const uint32_t slot, Push(rings, call, deadline));
     if (!Wait(rings, slot, BytesOf(call.batch), deadline + kAnswerGrace)) {
-      return NoAnswer(rings, slot, call);
+      if (session_->alive()) {
+        Log(LogLevel::kWarning, absl::StrCat("hixld does not answer for a transfer with ",
+                                             call.remote_engine, "; waiting for it or its end"));
+      }
+      if (!rings->Wait(slot, 0, kNoDeadline)) {
+        rings->Release(slot);
+        return SessionLost(session_->lost_reason());
+      }
     }
     const ring::Producer::Result result = rings->Read(slot);
     rings->Release(slot);
@@ -170,17 +178,6 @@ class RingSubmitter : public Submitter {
     uint64_t bytes = 0;
     for (size_t i = 0; i < batch.count; ++i) bytes += batch.length(i);
     return bytes;
-  }
-
-  // The slot stays with the transfer until that ends.
-  absl::Status NoAnswer(ring::Producer* rings, uint32_t slot, const TransferCall& call) {
-    if (!session_->alive()) {
-      rings->Release(slot);
-      return SessionLost(session_->lost_reason());
-    }
-    rings->Forget(slot);
-    return Timeout(absl::StrCat("hixld does not answer for a transfer with ", call.remote_engine),
-                   {.object = absl::StrCat("engine ", call.remote_engine)});
   }
 
   TransferReport Look(uint64_t id) {

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <iostream>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "client/hixlctl/command.h"
 #include "client/hixlctl/run.h"
@@ -37,6 +38,19 @@ constexpr char kFooter[] =
 constexpr double kMinSeconds = 0.1;
 constexpr double kMaxSeconds = 86'400;
 
+// CLI::Range takes "nan", which is neither below nor above anything.
+CLI::Validator SecondsInRange() {
+  return CLI::Validator(
+      [](std::string& text) -> std::string {
+        double seconds = 0;
+        if (absl::SimpleAtod(text, &seconds) && seconds >= kMinSeconds && seconds <= kMaxSeconds) {
+          return "";
+        }
+        return absl::StrCat(text, " is not in ", kMinSeconds, "..", kMaxSeconds);
+      },
+      absl::StrCat("SECONDS in [", kMinSeconds, " - ", kMaxSeconds, "]"));
+}
+
 std::chrono::milliseconds Millis(double seconds) {
   return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
 }
@@ -62,7 +76,7 @@ void AddCommonOptions(CLI::App& app, Arguments* arguments) {
                  "user's private daemon's")
       ->type_name("PATH");
   app.add_option("--timeout", arguments->timeout, "How long to wait for an answer (5)")
-      ->check(CLI::Range(kMinSeconds, kMaxSeconds))
+      ->check(SecondsInRange())
       ->type_name("SECONDS");
   app.add_flag("--json", arguments->json, "Print JSON instead of tables");
 }
@@ -82,7 +96,7 @@ int Main(int argc, char** argv) {
     sub->fallthrough();
     if (command.watchable) {
       sub->add_option("--watch", arguments.watch, "Ask again every so many seconds")
-          ->check(CLI::Range(kMinSeconds, kMaxSeconds))
+          ->check(SecondsInRange())
           ->type_name("SECONDS");
     }
     const Action prepared = command.prepare(*sub);

@@ -129,7 +129,7 @@ Status TransferSyncBlocks(Hixl& self, const std::string& remote, hixl::TransferO
                           const py::buffer& local_blocks, const py::buffer& remote_blocks,
                           int32_t timeout) {
   const Batch batch(ToTables(local_tables), ToTables(remote_tables), local_blocks, remote_blocks);
-  py::gil_scoped_release unlocked;
+  UnlockedScope unlocked;
   return HixlExt::TransferSync(self, ToAscend(remote), op, batch.view(), timeout);
 }
 
@@ -141,7 +141,7 @@ std::pair<Status, uint64_t> TransferAsyncBlocks(Hixl& self, const std::string& r
                                                 const hixl::TransferArgs& args) {
   const Batch batch(ToTables(local_tables), ToTables(remote_tables), local_blocks, remote_blocks);
   hixl::TransferReq request = nullptr;
-  py::gil_scoped_release unlocked;
+  UnlockedScope unlocked;
   const Status status =
       HixlExt::TransferAsync(self, ToAscend(remote), op, batch.view(), args, request);
   return {status, reinterpret_cast<uint64_t>(request)};

@@ -32,7 +32,7 @@ using NativePtr = std::shared_ptr<hixl::Buffer>;
 NativePtr Share(hixl::Buffer buffer) {
   return NativePtr(new hixl::Buffer(std::move(buffer)), [](hixl::Buffer* native) {
     if (Py_IsInitialized() != 0 && PyGILState_Check() != 0) {
-      py::gil_scoped_release unlocked;
+      UnlockedScope unlocked;
       delete native;
     } else {
       delete native;

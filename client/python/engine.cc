@@ -15,7 +15,7 @@ namespace py = pybind11;
 using hixl::Hixl;
 using hixl::HixlExt;
 using hixl::Status;
-using Unlocked = py::call_guard<py::gil_scoped_release>;
+using Unlocked = py::call_guard<UnlockedScope>;
 using Options = std::map<std::string, std::string>;
 
 uint64_t ToNumber(const void* handle) { return reinterpret_cast<uint64_t>(handle); }
@@ -24,7 +24,7 @@ void* ToHandle(uint64_t number) { return reinterpret_cast<void*>(number); }
 // Finalising waits for the daemon.
 struct UnlockedDelete {
   void operator()(Hixl* engine) const {
-    py::gil_scoped_release unlocked;
+    UnlockedScope unlocked;
     delete engine;
   }
 };
@@ -162,7 +162,7 @@ Status TransferSyncArrays(Hixl& self, const std::string& remote, hixl::TransferO
                           const py::buffer& local_addresses, const py::buffer& remote_addresses,
                           const py::buffer& lengths, int32_t timeout) {
   const Arrays arrays(local_addresses, remote_addresses, lengths);
-  py::gil_scoped_release unlocked;
+  UnlockedScope unlocked;
   return HixlExt::TransferSync(self, ToAscend(remote), op, arrays.view(), timeout);
 }
 
@@ -171,7 +171,7 @@ std::pair<Status, uint64_t> TransferAsyncArrays(
     const py::buffer& remote_addresses, const py::buffer& lengths, const hixl::TransferArgs& args) {
   const Arrays arrays(local_addresses, remote_addresses, lengths);
   hixl::TransferReq request = nullptr;
-  py::gil_scoped_release unlocked;
+  UnlockedScope unlocked;
   const Status status =
       HixlExt::TransferAsync(self, ToAscend(remote), op, arrays.view(), args, request);
   return {status, ToNumber(request)};
@@ -182,7 +182,7 @@ py::object Allocate(Hixl& self, int64_t nbytes, hixl::MemType type) {
   hixl::Buffer buffer;
   Status status = hixl::SUCCESS;
   {
-    py::gil_scoped_release unlocked;
+    UnlockedScope unlocked;
     status = HixlExt::AllocateBuffer(self, static_cast<size_t>(nbytes), type, buffer);
   }
   if (status == hixl::SUCCESS) return WrapBuffer(std::move(buffer));
@@ -207,7 +207,7 @@ void AddLife(EngineClass& type) {
            "The name under which peers reach this engine; '' when it is not initialised.")
       .def("__enter__", [](py::object self) { return self; })
       .def("__exit__", [](Hixl& self, const py::args&) {
-        py::gil_scoped_release unlocked;
+        UnlockedScope unlocked;
         self.Finalize();
       });
 }

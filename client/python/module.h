@@ -18,6 +18,20 @@ void AddEngine(pybind11::module_& module);
 // After AddEngine: it adds methods to Hixl.
 void AddBlocks(pybind11::module_& module);
 
+// Runs a scope without the interpreter's lock. Unlike pybind11's own, its end may be left by an
+// unwinding: a thread that wants the lock back while the interpreter ends is ended there by
+// CPython, and would otherwise take the process down.
+class UnlockedScope {
+ public:
+  UnlockedScope() : state_(PyEval_SaveThread()) {}
+  UnlockedScope(const UnlockedScope&) = delete;
+  UnlockedScope& operator=(const UnlockedScope&) = delete;
+  ~UnlockedScope() noexcept(false) { PyEval_RestoreThread(state_); }
+
+ private:
+  PyThreadState* const state_;
+};
+
 inline hixl::AscendString ToAscend(const std::string& text) {
   return hixl::AscendString(text.data(), text.size());
 }

@@ -70,7 +70,7 @@ absl::Status ReadCount(const nlohmann::json& object, const std::string& key, uin
     }
   }
   return BadOption(absl::StrCat("GlobalResourceConfig ", key), found->dump(),
-                   absl::StrCat(low, "..", high));
+                   absl::StrCat("a JSON number in ", low, "..", high));
 }
 
 // Upstream ignores keys that it does not know, so a program may set these everywhere.

@@ -46,7 +46,7 @@ absl::Status WritePid(const std::string& path, int fd) {
 
 absl::StatusOr<LockFile> LockFile::Acquire(const std::string& path) {
   while (true) {
-    UniqueFd fd(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644));
+    UniqueFd fd(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
     if (!fd.valid()) {
       return ErrnoError(errno, absl::StrCat("open ", path), {.object = path});
     }

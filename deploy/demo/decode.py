@@ -15,7 +15,7 @@ from paged_cache import PagedCache, Sequence, blocks_for
 from side_channel import SideChannel
 
 CACHE_BLOCKS = 96  # not the prefill side's number: only the blocks' shape must agree
-TIMEOUT_S = 120
+TIMEOUT_S = 600
 
 
 def pieces_of(local_cache, local_address, local_blocks, remote):

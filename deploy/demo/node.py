@@ -36,7 +36,7 @@ def registered_buffer(engine, nbytes):
     return buffer
 
 
-def read_pieces(engine, peer, pieces, timeout_ms=60_000):
+def read_pieces(engine, peer, pieces, timeout_ms=300_000):
     """One batch of one-sided READs. `pieces`: (local address, remote address, length)."""
     descriptors = [hixl.TransferOpDesc(*piece) for piece in pieces]
     status = engine.transfer_sync(peer, hixl.TransferOp.READ, descriptors, timeout_ms)

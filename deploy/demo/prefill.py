@@ -13,7 +13,7 @@ from paged_cache import BLOCK_TOKENS, PagedCache, Sequence, blocks_for
 from side_channel import SideChannel
 
 CACHE_BLOCKS = 128
-TIMEOUT_S = 120
+TIMEOUT_S = 600
 
 
 def block_checksums(cache, sequence):

@@ -14,6 +14,7 @@ namespace hixld {
 // with this object, unless it was published.
 class PrivateName {
  public:
+  // PARAM_INVALID when something is at `path` that is no socket.
   static absl::StatusOr<PrivateName> Beside(const std::string& path);
   PrivateName(PrivateName&& other) noexcept;
   PrivateName& operator=(PrivateName&&) = delete;
@@ -21,7 +22,7 @@ class PrivateName {
 
   const std::string& name() const { return name_; }
   // Gives the file exactly `mode` and `group` (-1 leaves it), then renames it to `path`, replacing
-  // what is there: no moment has a wider mode.
+  // a socket that is there: no moment has a wider mode.
   absl::Status Publish(mode_t mode, gid_t group) const;
 
  private:

@@ -16,6 +16,8 @@
 namespace hixld::ring {
 namespace {
 
+constexpr int64_t kBriefYieldNs = 50'000;
+
 bool Terminal(uint32_t state) { return state >= kCompleted; }
 
 bool PowerOfTwo(uint32_t value) { return value != 0 && (value & (value - 1)) == 0; }
@@ -260,9 +262,12 @@ bool Producer::Wait(uint32_t slot, int64_t spin_ns, int64_t deadline_ns) {
     SpinPause();
     // Reading the clock costs more than looking.
     if (i % 32 != 0) continue;
-    if (MonotonicNanos() >= std::min(spin_until, deadline_ns)) break;
-    // The daemon may need this core.
+    const int64_t now = MonotonicNanos();
+    if (now >= std::min(spin_until, deadline_ns)) break;
+    // The daemon may need this core. When it comes back late, others do: who sleeps is given it
+    // sooner than who yields.
     sched_yield();
+    if (MonotonicNanos() - now > kBriefYieldNs) break;
   }
   while (true) {
     uint32_t state = s.state.load(std::memory_order_acquire);

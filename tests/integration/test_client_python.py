@@ -1,7 +1,10 @@
 """What the Python package adds, against a real daemon: arrays, bulk registration, views, forks."""
 
+import signal
+import subprocess
+
 import pytest
-from harness.peer import FAILED, PARAM_INVALID, SUCCESS, Peer, engine_id
+from harness.peer import FAILED, PARAM_INVALID, SUCCESS, TIMEOUT, Peer, engine_id, free_port
 
 MIB = 1 << 20
 
@@ -217,3 +220,49 @@ def test_a_server_without_calls_comes_back_after_its_daemon(daemon, worker):
     # The link is made again as soon as the other process is back, which nobody asks for anything.
     assert here.transfer(there.engine, "READ", [piece], timeout_ms=20000) == SUCCESS
     assert local.crc() == remote.crc()
+
+
+def test_the_interpreter_ends_while_threads_transfer(daemon):
+    script = """
+import sys, threading
+import hixl
+a, b = hixl.Hixl(), hixl.Hixl()
+assert b.initialize("127.0.0.1:{port}", {{}}) == 0 and a.initialize("127.0.0.1", {{}}) == 0
+size = 8 << 20
+mine, theirs = [engine.allocate(size, mem_type=hixl.MemType.MEM_HOST) for engine in (a, b)]
+for engine, memory in ((a, mine), (b, theirs)):
+    assert engine.register_mem(hixl.MemDesc(memory.address, size), hixl.MemType.MEM_HOST)[0] == 0
+assert a.connect("127.0.0.1:{port}", 5000) == 0
+moved = threading.Semaphore(0)
+def loop():
+    while True:
+        a.transfer_sync("127.0.0.1:{port}", hixl.TransferOp.READ,
+                        [hixl.TransferOpDesc(mine.address, theirs.address, size)], 5000)
+        moved.release()
+for _ in range(4):
+    threading.Thread(target=loop, daemon=True).start()
+for _ in range(8):
+    moved.acquire()
+sys.exit(0)
+"""
+    node = daemon()
+    for _ in range(5):
+        done = subprocess.run(["/usr/bin/python3", "-c", script.format(port=free_port())], text=True,
+                              env=node.environment(), capture_output=True, timeout=120, check=False)
+        assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_transfer_waits_for_a_daemon_that_stands_still(daemon, peer):
+    node = daemon()
+    here, there = peer(node), peer(node)
+    local, remote = here.memory(4 * MIB), there.memory(4 * MIB, seed=9)
+    assert here.connect(there.engine) == SUCCESS
+    node.process.send_signal(signal.SIGSTOP)
+    here.start_transfer(there.engine, "READ", [(local.address, remote.address, 4 * MIB)], timeout_ms=1)
+    node.process.send_signal(signal.SIGCONT)
+    # Whatever it says is final: what has not landed by now never does.
+    status = here.worker.result()
+    before = local.crc()
+    assert status in (SUCCESS, TIMEOUT)
+    assert here.transfer(there.engine, "READ", [(local.address + MIB, remote.address, 1)]) == SUCCESS
+    assert status == TIMEOUT or before == remote.crc()

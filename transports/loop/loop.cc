@@ -40,6 +40,15 @@ inline void CpuRelax() {
 #endif
 }
 
+// Lets others run on this core. False when they kept it for longer than a wake-up takes.
+bool YieldBriefly(int64_t* now) {
+  constexpr int64_t kBriefNs = 50'000;
+  const int64_t before = *now;
+  sched_yield();
+  *now = MonotonicNanos();
+  return *now - before < kBriefNs;
+}
+
 // epoll's event carries the descriptor and the registration it belongs to, so that an event of a
 // descriptor that was closed and reused meanwhile is recognised.
 uint64_t EventTag(int fd, uint32_t generation) {
@@ -333,8 +342,9 @@ bool Loop::Impl::Spin() {
     if (!worked && now >= next_fd_check_ns) {
       worked = WaitForEvents(0);
       next_fd_check_ns = now + fd_check_ns;
-      // Whoever the work is to come from may need this core.
-      if (!worked) sched_yield();
+      // Whoever the work is to come from may need this core. Others need it too when it comes back
+      // late: who sleeps is given it sooner than who yields.
+      if (!worked && !YieldBriefly(&now)) break;
     }
     if (worked) {
       spin_ns_ = std::min(options_.max_spin_ns, spin_ns_ + spin_ns_ / 8);

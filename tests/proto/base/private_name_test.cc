@@ -1,7 +1,9 @@
 #include "proto/base/private_name.h"
 
 #include <fcntl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
@@ -32,10 +34,40 @@ void MakeFile(const std::string& path) {
   REQUIRE(fd.valid());
 }
 
-TEST_CASE("a published file has its mode and replaces what was there") {
+void MakeSocket(const std::string& path) {
+  const UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  path.copy(address.sun_path, sizeof(address.sun_path) - 1);
+  REQUIRE(bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0);
+}
+
+TEST_CASE("somebody's file is never replaced") {
+  const Directory directory;
+  const std::string path = directory.path + "/data";
+  SECTION("that was there before") {
+    MakeFile(path);
+    CHECK_THAT(std::string(PrivateName::Beside(path).status().message()), Catch::Contains(path));
+  }
+  SECTION("that comes later") {
+    auto temporary = PrivateName::Beside(path);
+    REQUIRE(temporary.ok());
+    MakeSocket(temporary->name());
+    MakeFile(path);
+    CHECK_FALSE(temporary->Publish(0640, static_cast<gid_t>(-1)).ok());
+  }
+  SECTION("that is behind a link") {
+    MakeFile(directory.path + "/other");
+    REQUIRE(symlink((directory.path + "/other").c_str(), path.c_str()) == 0);
+    CHECK_FALSE(PrivateName::Beside(path).ok());
+  }
+  CHECK(fs::exists(path));
+}
+
+TEST_CASE("a published file has its mode and replaces a socket that was there") {
   const Directory directory;
   const std::string path = directory.path + "/socket";
-  MakeFile(path);
+  MakeSocket(path);
   {
     auto temporary = PrivateName::Beside(path);
     REQUIRE(temporary.ok());

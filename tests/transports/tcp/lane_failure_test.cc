@@ -60,6 +60,7 @@ TEST_CASE("lanes that are cut hand their work to the others") {
     REQUIRE(status.ok());
     REQUIRE(memcmp(local->bytes(), remote->bytes(), kSize) == 0);
   }
+  pair.WaitUntilUp(3);
   uint64_t reconnects = 0;
   for (const LaneStats& lane : pair.initiator->Lanes()) reconnects += lane.reconnects;
   CHECK(reconnects >= 9);
