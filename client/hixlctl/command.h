@@ -16,15 +16,20 @@ class App;
 
 namespace hixld::hixlctl {
 
+using Words = std::vector<std::pair<std::string, std::string>>;
+
 // An answer, ready for people and for programs.
 struct Output {
   // For people; lines end with a newline.
   std::string text;
   // For programs: `words` and the fields of `message` (under `json_name`, unless that is empty).
-  std::vector<std::pair<std::string, std::string>> words;
+  Words words;
   std::shared_ptr<const google::protobuf::Message> message;
   std::string json_name;
   int exit_code = 0;
+  // A list of objects, unless the name is empty.
+  std::string rows_name = {};
+  std::vector<Words> rows = {};
 };
 
 using Action = std::function<absl::StatusOr<Output>(AdminClient&)>;
@@ -47,6 +52,7 @@ Action PrepareTransfers(CLI::App& app);
 Action PrepareDevices(CLI::App& app);
 Action PreparePools(CLI::App& app);
 Action PrepareHealth(CLI::App& app);
+Action PrepareDoctor(CLI::App& app);
 Action PrepareVersion(CLI::App& app);
 Action PrepareCompletion(CLI::App& app);
 

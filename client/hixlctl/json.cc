@@ -108,6 +108,13 @@ std::string ToJson(const Output& output, bool pretty) {
       document[output.json_name] = std::move(fields);
     }
   }
+  if (!output.rows_name.empty()) {
+    Json& list = document[output.rows_name] = Json::array();
+    for (const Words& row : output.rows) {
+      Json& object = list.emplace_back(Json::object());
+      for (const auto& [name, value] : row) object[name] = value;
+    }
+  }
   return document.dump(pretty ? 2 : -1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

@@ -27,6 +27,8 @@ constexpr Command kCommands[] = {
     {"devices", "Accelerators", true, &PrepareDevices},
     {"pools", "Memory pools of the daemon", true, &PreparePools},
     {"health", "Whether the daemon serves; exit code 0 if so", true, &PrepareHealth},
+    {"doctor", "What this node lacks, and what to do; exit code 0 if nothing", true,
+     &PrepareDoctor},
     {"version", "Releases of hixlctl and of the daemon", false, &PrepareVersion},
     {"completion", "A script for bash: source <(hixlctl completion)", false, &PrepareCompletion},
 };

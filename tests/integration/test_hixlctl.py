@@ -206,3 +206,29 @@ def test_watching_sees_a_client_come(daemon, peer, installation):
             assert sessions[0]["pid"] == here.worker.process.pid
         finally:
             watch.terminate()
+
+
+def test_the_doctor_looks_at_the_running_daemon(daemon):
+    node = daemon()
+    said = node.ctl("doctor", "--json")
+    document = json.loads(said.stdout)
+    assert document["version"] == 1
+    findings = {finding["check"]: finding for finding in document["findings"]}
+    assert findings["daemon"]["level"] == "good" and str(node.pid) in findings["daemon"]["found"]
+    assert str(node.socket) in findings["socket"]["found"]
+    assert f"pid {node.pid}" in findings["memlock"]["found"]
+    assert {"kernel", "ptrace scope", "huge pages", "rdma devices"} <= findings.keys()
+    problems = [finding for finding in document["findings"] if finding["level"] == "problem"]
+    assert said.returncode == (FAILED if problems else 0)
+    for finding in document["findings"]:
+        assert (finding["advice"] == "") == (finding["level"] == "good" or finding["check"] == "daemon")
+    table = node.ctl("doctor").stdout
+    assert "CHECK" in table and "ptrace scope" in table
+
+
+def test_the_doctor_needs_no_daemon(daemon):
+    node = daemon()
+    node.stop()
+    findings = {f["check"]: f for f in json.loads(node.ctl("doctor", "--json").stdout)["findings"]}
+    assert findings["daemon"]["level"] == "note"
+    assert findings["socket"]["level"] == "note" and "start" in findings["socket"]["advice"]
