@@ -39,6 +39,7 @@ struct Config {
   struct Security {
     std::string cluster_key_file;
     bool allow_unauthenticated_network = false;
+    bool relay_unregistered_memory = true;
   } security;
 
   struct Workers {
@@ -115,6 +116,8 @@ struct Config {
     uint64_t max_channels_per_engine = 4096;
     uint64_t max_transfers_per_engine = 4096;
     uint64_t max_descriptors_per_transfer = 1'048'576;
+    uint64_t max_notifies_per_channel = 4096;
+    uint64_t max_notify_bytes_per_engine = 64 * kMiB;
     uint64_t max_links = 512;
     uint64_t max_rpc_message_bytes = 32 * kMiB;
   } limits;

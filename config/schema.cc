@@ -128,6 +128,10 @@ std::vector<ConfigKey> NodeKeys() {
       Flag(KEY(security.allow_unauthenticated_network),
            "Listen beyond loopback although there is no cluster key. Anyone who reaches the port "
            "can then read and write registered memory."),
+      Flag(KEY(security.relay_unregistered_memory),
+           "Whether synchronous transfers of engines whose BufferPool is not 0:0 may reach memory "
+           "that its process has not registered, as HIXL allows by default. false: registered "
+           "memory only."),
   };
 }
 
@@ -277,6 +281,11 @@ std::vector<ConfigKey> LimitKeys() {
       Count(KEY(limits.max_transfers_per_engine), 1, 1'048'576,
             "Transfers of one engine that are under way or whose end was not asked for yet."),
       Count(KEY(limits.max_descriptors_per_transfer), 1, 16'777'216, "Blocks in one transfer."),
+      Count(KEY(limits.max_notifies_per_channel), 1, 1'048'576,
+            "Notifies of one sender that its receiver has not fetched yet."),
+      Size(KEY(limits.max_notify_bytes_per_engine), 64 * kKiB, 16 * kGiB,
+           "Notifies of all senders that one engine has not fetched yet; each counts 128 bytes "
+           "beside its text."),
       Count(KEY(limits.max_links), 1, 65'536, "Peer nodes."),
       Size(KEY(limits.max_rpc_message_bytes), 1 * kMiB, 1 * kGiB,
            "Size of one gRPC message. A block of a transfer takes 24 bytes."),

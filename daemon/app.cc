@@ -30,6 +30,7 @@
 #include "daemon/telemetry/metrics.h"
 #include "daemon/telemetry/metrics_server.h"
 #include "daemon/telemetry/node_metrics.h"
+#include "daemon/telemetry/notify_metrics.h"
 #include "daemon/telemetry/service_manager.h"
 #include "daemon/telemetry/transfer_metrics.h"
 #include "proto/base/clock.h"
@@ -151,6 +152,7 @@ class AppImpl final : public App {
   // In the order in which they are made; destroyed the other way round.
   std::unique_ptr<Metrics> metrics_;
   std::unique_ptr<TransferMetrics> transfer_metrics_;
+  std::unique_ptr<NotifyMetrics> notify_metrics_;
   std::unique_ptr<Loop> control_;
   std::unique_ptr<WorkerSet> workers_;
   std::unique_ptr<Executor> control_executor_;
@@ -179,6 +181,7 @@ absl::Status AppImpl::Start() {
   node_id_ = RandomBytes(kNodeIdBytes);
   metrics_ = std::make_unique<Metrics>();
   transfer_metrics_ = std::make_unique<TransferMetrics>(metrics_.get());
+  notify_metrics_ = std::make_unique<NotifyMetrics>(metrics_.get());
   HIXLD_RETURN_IF_ERROR(StartLoops());
   HIXLD_RETURN_IF_ERROR(MakeMemory());
   MakeTransports();
@@ -261,7 +264,10 @@ void AppImpl::MakeEngines() {
                      .max_regions_per_session = config_.limits.max_regions_per_session,
                      .max_channels_per_engine = config_.limits.max_channels_per_engine,
                      .max_transfers_per_engine = config_.limits.max_transfers_per_engine,
-                     .max_descriptors_per_transfer = config_.limits.max_descriptors_per_transfer};
+                     .max_descriptors_per_transfer = config_.limits.max_descriptors_per_transfer,
+                     .notifies = {.per_channel = config_.limits.max_notifies_per_channel,
+                                  .bytes = config_.limits.max_notify_bytes_per_engine},
+                     .relay_unregistered = config_.security.relay_unregistered_memory};
   context_.batching = {.window_ns = static_cast<int64_t>(config_.batching.window_us) * 1000,
                        .max_requests = config_.batching.max_requests,
                        .max_bytes = config_.batching.max_bytes};
@@ -274,6 +280,7 @@ void AppImpl::MakeEngines() {
     context_.direct.max_bytes = config_.local.direct_max_bytes;
     context_.direct.patience_ns = config_.local.direct_patience.count();
   }
+  context_.notify_metrics = notify_metrics_.get();
   engines_ = std::make_unique<EngineRegistry>(&context_);
   LinkOptions links;
   links.identity = {
@@ -461,6 +468,7 @@ NodeCounts AppImpl::CountNode() {
       counts.registered_bytes += region->length;
     }
     counts.channels += description.channels.size();
+    counts.notifies_queued += description.notifies_queued;
   }
   counts.sessions = sessions_->size();
   counts.links = Links().size();

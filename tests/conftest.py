@@ -98,14 +98,24 @@ def peer(worker):
 
 
 @pytest.fixture(params=["one daemon", "two nodes"])
-def two_peers(request, peer):
-    """Two client processes whose engines are on one daemon, and on two."""
+def nodes_of_peers(request):
+    """Where two engines are: on one daemon, and on two."""
     if request.param == "one daemon":
         node = request.getfixturevalue("daemon")()
-        nodes = [node, node]
-    else:
-        nodes = request.getfixturevalue("two_nodes")
-    return peer(nodes[0]), peer(nodes[1])
+        return [node, node]
+    return request.getfixturevalue("two_nodes")
+
+
+@pytest.fixture
+def two_peers(nodes_of_peers, peer):
+    """Two client processes, with an engine each."""
+    return peer(nodes_of_peers[0]), peer(nodes_of_peers[1])
+
+
+@pytest.fixture
+def two_strict_peers(nodes_of_peers, peer):
+    """The same, and only registered memory can be transferred."""
+    return [peer(node, options={"BufferPool": "0:0"}) for node in nodes_of_peers]
 
 
 @pytest.hookimpl(hookwrapper=True)

@@ -22,6 +22,7 @@
 #include "client/cpp/options.h"
 #include "client/cpp/request_table.h"
 #include "client/cpp/submitter.h"
+#include "client/cpp/transfer_log.h"
 #include "proto/base/mutex.h"
 
 namespace hixld::client {
@@ -82,6 +83,12 @@ class Engine : private Recoverable {
 
   absl::Status SendNotify(const std::string& remote, const std::string& name,
                           const std::string& message, int32_t timeout_ms);
+  struct Notify {
+    std::string name;
+    std::string message;
+  };
+  // Everything that has arrived, which is told once.
+  absl::StatusOr<std::vector<Notify>> GetNotifies();
 
  private:
   // The engine's existence in one session. Cheap to copy.
@@ -137,6 +144,8 @@ class Engine : private Recoverable {
   bool PublishLocal();
 
   // engine_transfer.cc
+  TransferTrace Trace(const std::string& remote, TransferDirection direction,
+                      const BatchView& batch) const;
   void Forget(const std::vector<Request>& requests);
   template <typename Send>
   absl::Status Carry(const std::string& remote, TransferDirection direction, const BatchView& batch,
@@ -146,6 +155,15 @@ class Engine : private Recoverable {
                    const std::vector<uint64_t>& transfers);
   bool Take(uint64_t request, const QueryArgs& args, std::set<std::string>* failed_peers,
             QueryResult* result, std::string* message);
+
+  // engine_notifies.cc
+  // The last answer with notifies that arrived, and the session that gave it.
+  struct NotifyCursor {
+    uint64_t session = 0;
+    uint64_t sequence = 0;
+  };
+  absl::Status FetchNotifies(const Attachment& live, NotifyCursor* cursor,
+                             std::vector<Notify>* notifies);
 
   const EngineConfig config_;
   const std::shared_ptr<Connection> connection_;
@@ -160,6 +178,9 @@ class Engine : private Recoverable {
   int64_t next_publish_ns_ ABSL_GUARDED_BY(attach_mutex_) = 0;
   // Orders status queries: the daemon tells an end once.
   Mutex query_mutex_;
+  // Orders the fetching of notifies: each answer confirms the one before it.
+  Mutex notify_mutex_;
+  NotifyCursor notify_cursor_ ABSL_GUARDED_BY(notify_mutex_);
   // Guards links and requests.
   mutable Mutex mutex_ ABSL_ACQUIRED_AFTER(attach_mutex_);
   CondVar links_changed_;

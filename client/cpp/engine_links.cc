@@ -21,11 +21,6 @@ constexpr int32_t kQuietDisconnectMillis = 1000;
 constexpr int64_t kFirstBackoff = 10 * kNanosPerMilli;
 constexpr int64_t kLastBackoff = 200 * kNanosPerMilli;
 
-int32_t MillisLeft(int64_t deadline) {
-  const int64_t left = (deadline - MonotonicNanos() + kNanosPerMilli - 1) / kNanosPerMilli;
-  return static_cast<int32_t>(std::clamp<int64_t>(left, 1, INT32_MAX));
-}
-
 absl::Status NoLink(const std::string& remote) {
   return NotConnected(absl::StrCat("there is no link to ", remote),
                       {.object = absl::StrCat("engine ", remote), .option = "AutoConnect"});

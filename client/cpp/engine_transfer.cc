@@ -1,10 +1,11 @@
-// Transfers and their status (contract 1.8 to 1.10).
+// Transfers and their status (contract 1.8, 1.9).
 #include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "client/cpp/checks.h"
 #include "client/cpp/engine.h"
+#include "client/cpp/log.h"
 #include "proto/base/clock.h"
 #include "proto/base/status.h"
 
@@ -13,7 +14,6 @@ namespace {
 
 constexpr int64_t kAsyncLinkTimeout = 3000 * kNanosPerMilli;
 constexpr size_t kQueriesPerRequest = 1024;
-constexpr size_t kMaxNotifyBytes = 1024;
 
 absl::Status BadPiece(size_t index, const std::string& what, const std::string& allowed) {
   return ParamInvalid(absl::StrCat("piece ", index, " of the batch has ", what),
@@ -43,14 +43,6 @@ absl::Status CheckPieces(const BatchView& batch) {
     }
   }
   return absl::OkStatus();
-}
-
-absl::Status CheckNotifyPart(const char* what, size_t bytes) {
-  if (bytes <= kMaxNotifyBytes) return absl::OkStatus();
-  return ParamInvalid(absl::StrCat("the notify's ", what, " has ", bytes, " bytes"),
-                      {.object = absl::StrCat("notify ", what),
-                       .limit = absl::StrCat(kMaxNotifyBytes, " bytes"),
-                       .allowed = absl::StrCat("0..", kMaxNotifyBytes, " bytes")});
 }
 
 absl::Status UnknownRequest(uint64_t request) {
@@ -86,27 +78,34 @@ absl::Status Engine::Transfer(const std::string& remote, TransferDirection direc
                               const BatchView& batch, int32_t timeout_ms) {
   HIXLD_RETURN_IF_ERROR(CheckTimeout(timeout_ms));
   // A grant is there only while the link is, and covers nothing that would be refused.
-  if (direct_.TryCopy(remote, direction, batch)) return absl::OkStatus();
+  const TransferTrace trace = Trace(remote, direction, batch);
+  if (direct_.TryCopy(remote, direction, batch)) {
+    trace.Ended("SUCCESS");
+    return absl::OkStatus();
+  }
   HIXLD_RETURN_IF_ERROR(CheckAddresses(batch));
   const int64_t deadline = MonotonicNanos() + timeout_ms * kNanosPerMilli;
-  return Carry(remote, direction, batch, deadline,
-               [&](const Attachment& live, TransferCall call) -> absl::Status {
-                 if (CopiedHere(live, call, deadline)) return absl::OkStatus();
-                 const int64_t left = (deadline - MonotonicNanos()) / kNanosPerMilli;
-                 if (left <= 0) {
-                   return Timeout(
-                       absl::StrCat("the link to ", remote, " took all of ", timeout_ms, " ms"),
-                       {.object = absl::StrCat("engine ", remote)});
-                 }
-                 call.timeout_ms = static_cast<int32_t>(left);
-                 return live.submitter->Transfer(call);
-               });
+  absl::Status status = Carry(
+      remote, direction, batch, deadline,
+      [&](const Attachment& live, TransferCall call) -> absl::Status {
+        if (CopiedHere(live, call, deadline)) return absl::OkStatus();
+        const int64_t left = (deadline - MonotonicNanos()) / kNanosPerMilli;
+        if (left <= 0) {
+          return Timeout(absl::StrCat("the link to ", remote, " took all of ", timeout_ms, " ms"),
+                         {.object = absl::StrCat("engine ", remote)});
+        }
+        call.timeout_ms = static_cast<int32_t>(left);
+        return live.submitter->Transfer(call);
+      });
+  trace.Ended(status.ok() ? "SUCCESS" : status.message());
+  return status;
 }
 
 absl::StatusOr<uint64_t> Engine::Submit(const std::string& remote, TransferDirection direction,
                                         const BatchView& batch, const void* user_data) {
   HIXLD_RETURN_IF_ERROR(CheckAddresses(batch));
   uint64_t request = 0;
+  TransferTrace trace = Trace(remote, direction, batch);
   HIXLD_RETURN_IF_ERROR(
       Carry(remote, direction, batch, MonotonicNanos() + kAsyncLinkTimeout,
             [&](const Attachment& live, const TransferCall& call) -> absl::Status {
@@ -115,10 +114,24 @@ absl::StatusOr<uint64_t> Engine::Submit(const std::string& remote, TransferDirec
               request = requests_.Add({.peer = remote,
                                        .transfer_id = transfer,
                                        .session = live.number(),
-                                       .user_data = user_data});
+                                       .user_data = user_data,
+                                       .trace = std::move(trace)});
               return absl::OkStatus();
             }));
   return request;
+}
+
+TransferTrace Engine::Trace(const std::string& remote, TransferDirection direction,
+                            const BatchView& batch) const {
+  if (!LogEnabled(LogLevel::kDebug)) return {};
+  const std::string local = id();
+  const bool read = direction == TransferDirection::kRead;
+  return TransferTrace(read ? "READ" : "WRITE", read ? remote : local, read ? local : remote,
+                       batch.count, [&](size_t i) -> TransferTrace::Piece {
+                         return {.source = read ? batch.remote(i) : batch.local(i),
+                                 .target = read ? batch.local(i) : batch.remote(i),
+                                 .length = batch.length(i)};
+                       });
 }
 
 // Nobody will ask for these any more.
@@ -192,7 +205,10 @@ bool Engine::Take(uint64_t id, const QueryArgs& args, std::set<std::string>* fai
   *result = {.request = id, .user_data = request->user_data, .state = request->state};
   *message = request->message;
   if (request->state == RequestState::kFailed) failed_peers->insert(request->peer);
-  if (request->state != RequestState::kWaiting) requests_.Remove(id);
+  if (request->state != RequestState::kWaiting) {
+    request->trace.Ended(request->state == RequestState::kCompleted ? "SUCCESS" : *message);
+    requests_.Remove(id);
+  }
   return true;
 }
 
@@ -240,18 +256,6 @@ absl::StatusOr<std::vector<QueryResult>> Engine::QueryAll(const QueryArgs& args)
     AfterError(peer, Failed(absl::StrCat("a transfer with ", peer, " failed")));
   }
   return results;
-}
-
-absl::Status Engine::SendNotify(const std::string& remote, const std::string& name,
-                                const std::string& message, int32_t timeout_ms) {
-  HIXLD_RETURN_IF_ERROR(CheckNotifyPart("name", name.size()));
-  HIXLD_RETURN_IF_ERROR(CheckTimeout(timeout_ms));
-  HIXLD_RETURN_IF_ERROR(CheckNotifyPart("message", message.size()));
-  if (!HasLink(remote)) {
-    return NotConnected(absl::StrCat("there is no link to ", remote),
-                        {.object = absl::StrCat("engine ", remote)});
-  }
-  return Failed("this hixld does not offer notifies", {.object = "notify"});
 }
 
 }  // namespace hixld::client

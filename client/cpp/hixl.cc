@@ -220,8 +220,15 @@ Status Hixl::SendNotify(const AscendString& remote_engine, const NotifyDesc& not
 }
 
 Status Hixl::GetNotifies(std::vector<NotifyDesc>& notifies) {
-  // Appends, as the contract asks; nothing has arrived, since no daemon delivers notifies yet.
-  return WithEngine(*impl_, [&](Engine&) { return absl::OkStatus(); });
+  return WithEngine(*impl_, [&](Engine& engine) -> absl::Status {
+    HIXLD_ASSIGN_OR_RETURN(const auto arrived, engine.GetNotifies());
+    // Appended: programs collect in one vector what several calls bring.
+    for (const auto& notify : arrived) {
+      notifies.push_back({AscendString(notify.name.data(), notify.name.size()),
+                          AscendString(notify.message.data(), notify.message.size())});
+    }
+    return absl::OkStatus();
+  });
 }
 
 Status Hixl::GetCapability(FeatureType feature_type, int32_t& value) {

@@ -391,6 +391,12 @@ absl::StatusOr<EngineOptions> ParseOptions(const OptionMap& options,
   HIXLD_RETURN_IF_ERROR(ParseDirect(context, &parsed.direct));
   // A channel pool makes transfers connect by themselves (contract 3.2).
   if (parsed.channel_pool.high_waterline) parsed.auto_connect = true;
+  // By this the daemon knows what unregistered memory means to the engine (contract 1.8, 1.11).
+  if (parsed.kind != EngineKind::kComm) {
+    plain.erase(kBufferPool);
+  } else if (plain[kBufferPool].empty()) {
+    plain[kBufferPool] = absl::StrCat(parsed.relay_buffers, ":", parsed.relay_buffer_mib);
+  }
   parsed.for_daemon = std::move(plain);
   return parsed;
 }

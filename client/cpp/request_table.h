@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "client/cpp/transfer_log.h"
+
 namespace hixld::client {
 
 enum class RequestState { kWaiting, kCompleted, kFailed };
@@ -20,6 +22,7 @@ struct Request {
   // asked for yet.
   RequestState state = RequestState::kWaiting;
   std::string message;
+  TransferTrace trace;
 };
 
 // Not thread-safe: its owner locks. Ids rise, so iteration is in order of submission.

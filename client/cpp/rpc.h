@@ -49,6 +49,11 @@ class Rpc {
                                          v1::GetTransferStatusResponse* response,
                                          int64_t deadline) = 0;
 
+  virtual absl::Status SendNotify(const v1::SendNotifyRequest& request,
+                                  v1::SendNotifyResponse* response, int64_t deadline) = 0;
+  virtual absl::Status GetNotifies(const v1::GetNotifiesRequest& request,
+                                   v1::GetNotifiesResponse* response, int64_t deadline) = 0;
+
   // Ends every call in progress, and every later one, as if the daemon were gone.
   virtual void Close() = 0;
 };

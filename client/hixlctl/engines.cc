@@ -24,8 +24,12 @@ std::string EnginesText(const hixl::v1::ListEnginesResponse& response) {
                {"ACTIVE", Align::kRight},
                {"COMPLETED", Align::kRight},
                {"FAILED", Align::kRight},
+               {"RELAYED", Align::kRight},
                {"READ", Align::kRight},
-               {"WRITTEN", Align::kRight}});
+               {"WRITTEN", Align::kRight},
+               {"NOTIFIED", Align::kRight},
+               {"RECEIVED", Align::kRight},
+               {"QUEUED", Align::kRight}});
   for (const hixl::v1::EngineInfo& engine : response.engines()) {
     table.AddRow({engine.engine_id(), absl::StrCat(engine.session_id()),
                   engine.listen_port() == 0 ? "" : absl::StrCat(engine.listen_port()),
@@ -33,8 +37,10 @@ std::string EnginesText(const hixl::v1::ListEnginesResponse& response) {
                   HumanBytes(engine.registered_bytes()), absl::StrCat(engine.channels_size()),
                   absl::StrCat(engine.transfers_active()),
                   absl::StrCat(engine.transfers_completed()),
-                  absl::StrCat(engine.transfers_failed()), HumanBytes(engine.bytes_read()),
-                  HumanBytes(engine.bytes_written())});
+                  absl::StrCat(engine.transfers_failed()), absl::StrCat(engine.transfers_relayed()),
+                  HumanBytes(engine.bytes_read()), HumanBytes(engine.bytes_written()),
+                  absl::StrCat(engine.notifies_sent()), absl::StrCat(engine.notifies_received()),
+                  absl::StrCat(engine.notifies_queued())});
   }
   return table.ToString("No engines.");
 }
@@ -50,13 +56,15 @@ std::string ChannelsText(const hixl::v1::ListEnginesResponse& response) {
                {"TRANSFERS", Align::kRight},
                {"BYTES", Align::kRight},
                {"DIRECT", Align::kRight},
-               {"DIRECT BYTES", Align::kRight}});
+               {"DIRECT BYTES", Align::kRight},
+               {"NOTIFIES", Align::kRight}});
   for (const hixl::v1::EngineInfo& engine : response.engines()) {
     for (const hixl::v1::ChannelInfo& channel : engine.channels()) {
       table.AddRow({engine.engine_id(), absl::StrCat(channel.channel_id()), channel.remote_engine(),
                     channel.initiator() ? "initiator" : "target", channel.transport(),
                     channel.state(), absl::StrCat(channel.transfers()), HumanBytes(channel.bytes()),
-                    absl::StrCat(channel.direct_transfers()), HumanBytes(channel.direct_bytes())});
+                    absl::StrCat(channel.direct_transfers()), HumanBytes(channel.direct_bytes()),
+                    absl::StrCat(channel.notifies())});
     }
   }
   return table.empty() ? "" : "\n" + table.ToString("");

@@ -19,6 +19,14 @@ constexpr char kResultDoc[] = "One result of get_all_transfer_status.";
 constexpr char kNotifyDoc[] =
     "A short message to a peer; name and notify_msg have at most 1024 bytes each (UTF-8).";
 
+// What a peer sent need not be UTF-8; reading it must not raise.
+py::object Decoded(const hixl::AscendString& text) {
+  PyObject* decoded = PyUnicode_DecodeUTF8(
+      text.GetString(), static_cast<Py_ssize_t>(text.GetLength()), "surrogateescape");
+  if (decoded == nullptr) throw py::error_already_set();
+  return py::reinterpret_steal<py::object>(decoded);
+}
+
 uint64_t ToNumber(const void* pointer) { return reinterpret_cast<uint64_t>(pointer); }
 
 void AddEnums(py::module_& module) {
@@ -80,10 +88,10 @@ void AddDescriptors(py::module_& module) {
            }),
            py::arg("name"), py::arg("notify_msg"))
       .def_property(
-          "name", [](const hixl::NotifyDesc& self) { return FromAscend(self.name); },
+          "name", [](const hixl::NotifyDesc& self) { return Decoded(self.name); },
           [](hixl::NotifyDesc& self, const std::string& name) { self.name = name.c_str(); })
       .def_property(
-          "notify_msg", [](const hixl::NotifyDesc& self) { return FromAscend(self.notify_msg); },
+          "notify_msg", [](const hixl::NotifyDesc& self) { return Decoded(self.notify_msg); },
           [](hixl::NotifyDesc& self, const std::string& text) { self.notify_msg = text.c_str(); });
 }
 

@@ -66,7 +66,8 @@ class PieceBuilder {
     if (remote_here_) {
       piece.remote = {.access = remote->access.get(),
                       .offset = remote->access_offset + (remote_address - remote->address)};
-      if (remote != last_remote_) NoteRemote(remote->id);
+      // Unregistered memory has no id.
+      if (remote != last_remote_ && remote->id != 0) NoteRemote(remote->id);
     }
     plan_->pieces.push_back(piece);
     last_local_ = local;
@@ -136,6 +137,42 @@ absl::Status CheckBatch(const BatchView& batch, uint64_t max_descriptors) {
   return absl::OkStatus();
 }
 
+std::vector<AddressRange> RangesOf(absl::Span<const uint64_t> addresses,
+                                   absl::Span<const uint64_t> lengths) {
+  std::vector<AddressRange> ranges;
+  ranges.reserve(addresses.size());
+  for (size_t i = 0; i < addresses.size(); ++i) {
+    if (addresses[i] + lengths[i] > addresses[i]) ranges.push_back({addresses[i], lengths[i]});
+  }
+  return ranges;
+}
+
+absl::Status CheckOneKind(const BatchView& batch, const RegionSnapshot& local,
+                          const RegionSnapshot& remote) {
+  // Unregistered memory counts as host memory.
+  const auto type_at = [](const RegionSnapshot& regions, uint64_t address) {
+    const Region* region = RegionAt(regions, address);
+    return region == nullptr ? MemoryType::kHost : region->type;
+  };
+  const auto name = [](MemoryType type) { return type == MemoryType::kDevice ? "device" : "host"; };
+  if (batch.size() == 0) return absl::OkStatus();
+  const MemoryType first_here = type_at(local, batch.local[0]);
+  const MemoryType first_there = type_at(remote, batch.remote[0]);
+  for (size_t i = 1; i < batch.size(); ++i) {
+    const MemoryType here = type_at(local, batch.local[i]);
+    const MemoryType there = type_at(remote, batch.remote[i]);
+    if (here == first_here && there == first_there) continue;
+    return ParamInvalid(
+        absl::StrCat("descriptor ", i, " is between ", name(here), " and remote ", name(there),
+                     " memory, descriptor 0 between ", name(first_here), " and remote ",
+                     name(first_there), "; a batch with unregistered memory is of one kind"),
+        {.object = absl::StrCat("descriptor ", i),
+         .option = "BufferPool",
+         .allowed = absl::StrCat(name(first_here), " and remote ", name(first_there), " memory")});
+  }
+  return absl::OkStatus();
+}
+
 absl::Status PlanBatch(const BatchView& batch, const RegionSnapshot& local,
                        const RegionSnapshot& remote, bool remote_here, BatchPlan* plan) {
   SideResolver local_side(local, BatchSide::kLocal);
@@ -152,9 +189,12 @@ absl::Status PlanBatch(const BatchView& batch, const RegionSnapshot& local,
       builder.Add(l, l->access_offset + (batch.local[i] - l->address), r, batch.remote[i], length);
     } else {
       plan->refused = BatchSide::kLocal;
+      plan->unregistered = length != 0 && batch.local[i] + length > batch.local[i] &&
+                           batch.remote[i] + length > batch.remote[i];
       HIXLD_RETURN_IF_ERROR(local_side.Parts(i, batch.local[i], length, &local_parts));
       plan->refused = BatchSide::kRemote;
       HIXLD_RETURN_IF_ERROR(remote_side.Parts(i, batch.remote[i], length, &remote_parts));
+      plan->unregistered = false;
       AddSplit(local_parts, remote_parts, batch.remote[i], &builder);
     }
     if (plan->bytes + length < plan->bytes) {

@@ -8,6 +8,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "daemon/memory/region.h"
+#include "daemon/memory/uncovered.h"
 #include "transports/transport.h"
 
 namespace hixld {
@@ -46,7 +47,19 @@ struct BatchPlan {
   std::vector<uint64_t> remote_regions;
   // On failure: which side's range was refused.
   BatchSide refused = BatchSide::kLocal;
+  // ... and whether that is only because nobody has registered it.
+  bool unregistered = false;
 };
+
+// The ranges of one side of a batch that PlanBatch refused as unregistered; those that cannot be
+// are left out.
+std::vector<AddressRange> RangesOf(absl::Span<const uint64_t> addresses,
+                                   absl::Span<const uint64_t> lengths);
+
+// A relayed batch has descriptors of one kind only: as for the types of memory on both sides
+// (contract 1.11). PARAM_INVALID names the first that differs.
+absl::Status CheckOneKind(const BatchView& batch, const RegionSnapshot& local,
+                          const RegionSnapshot& remote);
 
 // Checks every descriptor against both sides' regions before anything moves, and joins
 // neighbours that are adjacent on both sides within the same regions. `remote_here`: the remote

@@ -9,6 +9,7 @@
 
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
+#include "daemon/engine/notify_queue.h"
 #include "daemon/engine/transfer.h"
 #include "daemon/link/link.h"
 #include "proto/base/endpoint.h"
@@ -54,6 +55,8 @@ struct Channel {
   std::shared_ptr<RemoteChannel> remote;
   // How transfers reach `remote`.
   std::shared_ptr<TransferRoute> remote_route;
+  // With `local`: its share of that engine's queue.
+  std::shared_ptr<NotifySource> notify_source;
   std::vector<std::shared_ptr<ConnectWaiter>> waiters;
   // The client's own copies on this channel; null: none were granted. Locks of a gate are taken
   // under no lock of an engine, except to look at it.
@@ -64,6 +67,7 @@ struct Channel {
   std::atomic<uint64_t> bytes{0};
   std::atomic<uint64_t> direct_transfers{0};
   std::atomic<uint64_t> direct_bytes{0};
+  std::atomic<uint64_t> notifies{0};
 };
 
 // Where the transfers of a channel to another daemon go.

@@ -5,12 +5,16 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/engine/inbound.h"
+#include "daemon/engine/pending_transfer.h"
 #include "proto/base/status.h"
 
 namespace hixld {
 
 Engine::Engine(EngineContext* context, EngineIdentity identity, EngineOptions options)
-    : context_(context), identity_(std::move(identity)), options_(std::move(options)) {}
+    : context_(context),
+      identity_(std::move(identity)),
+      options_(std::move(options)),
+      notifies_(identity_.id, context->limits.notifies) {}
 
 Engine::~Engine() = default;
 
@@ -37,6 +41,7 @@ void Engine::Close(absl::string_view reason, absl::AnyInvocable<void()> closed) 
     std::unique_lock<FairSharedMutex> planning(planning_);
     regions_.Clear();
   }
+  notifies_.Close();
   auto gate = std::make_shared<Gate>(
       [self = shared_from_this(), reason = std::string(reason)] { self->FinishClose(reason); });
   if (listener_ != nullptr) listener_->Close([gate] {});
@@ -45,8 +50,10 @@ void Engine::Close(absl::string_view reason, absl::AnyInvocable<void()> closed) 
   std::vector<TransferRef> running;
   std::vector<std::shared_ptr<ConnectWaiter>> waiters;
   std::vector<std::shared_ptr<DirectGate>> direct;
+  std::deque<PendingRef> relays;
   {
     MutexLock lock(&mutex_);
+    relays.swap(relay_waiting_);
     for (auto it = transfers_.begin(); it != transfers_.end();) {
       const TransferRef& transfer = it->second;
       if (transfer->state != TransferState::kWaiting) {
@@ -70,6 +77,7 @@ void Engine::Close(absl::string_view reason, absl::AnyInvocable<void()> closed) 
   FenceInbound(gate);
   for (const auto& transfer : running) transfer->Cancel(why);
   for (const auto& waiter : waiters) waiter->Answer(why);
+  for (const auto& relay : relays) relay->Refuse(why);
 }
 
 void Engine::FinishClose(const std::string& reason) {
@@ -79,6 +87,7 @@ void Engine::FinishClose(const std::string& reason) {
   {
     MutexLock lock(&mutex_);
     channels.swap(channels_);
+    by_key_.clear();
     inbound.swap(inbound_);
     on_closed.swap(on_closed_);
     closed_ = true;
@@ -103,6 +112,11 @@ EngineDescription Engine::Describe() {
   description.transfers_failed = failed_.load(std::memory_order_relaxed);
   description.bytes_read = bytes_read_.load(std::memory_order_relaxed);
   description.bytes_written = bytes_written_.load(std::memory_order_relaxed);
+  description.transfers_relayed = relayed_.load(std::memory_order_relaxed);
+  description.notifies_sent = notifies_sent_.load(std::memory_order_relaxed);
+  const NotifyQueue::Totals notifies = notifies_.totals();
+  description.notifies_received = notifies.received;
+  description.notifies_queued = notifies.queued;
   MutexLock lock(&mutex_);
   description.transfers_active = active_;
   for (const auto& [name, channel] : channels_) {
@@ -118,6 +132,7 @@ EngineDescription Engine::Describe() {
     out.bytes = channel->bytes.load(std::memory_order_relaxed);
     out.direct_transfers = channel->direct_transfers.load(std::memory_order_relaxed);
     out.direct_bytes = channel->direct_bytes.load(std::memory_order_relaxed);
+    out.notifies = channel->notifies.load(std::memory_order_relaxed);
     description.channels.push_back(std::move(out));
   }
   for (const auto& inbound : inbound_) {
@@ -127,6 +142,7 @@ EngineDescription Engine::Describe() {
     out.key = inbound->handle().channel_id();
     out.initiator = false;
     out.state = "open";
+    out.notifies = inbound->notifies();
     description.channels.push_back(std::move(out));
   }
   return description;

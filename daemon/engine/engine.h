@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
 #include <set>
@@ -23,10 +24,13 @@
 #include "daemon/engine/batch.h"
 #include "daemon/engine/channel.h"
 #include "daemon/engine/fair_shared_mutex.h"
+#include "daemon/engine/notify_queue.h"
 #include "daemon/engine/options.h"
 #include "daemon/engine/transfer.h"
 #include "daemon/link/link.h"
 #include "daemon/memory/region.h"
+#include "daemon/memory/uncovered.h"
+#include "daemon/session/session.h"
 #include "proto/base/clock.h"
 #include "proto/base/endpoint.h"
 #include "proto/base/mutex.h"
@@ -36,6 +40,7 @@
 namespace hixld {
 
 class DirectVerdict;
+class NotifyMetrics;
 class TransferMetrics;
 
 struct EngineLimits {
@@ -45,6 +50,9 @@ struct EngineLimits {
   uint64_t max_channels_per_engine = 4096;
   uint64_t max_transfers_per_engine = 4096;
   uint64_t max_descriptors_per_transfer = 1'048'576;
+  NotifyQueue::Limits notifies;
+  // Whether synchronous transfers may reach memory that its owner has not registered.
+  bool relay_unregistered = true;
 };
 
 // Copies that clients make by themselves (docs/direct-copies.md).
@@ -72,7 +80,8 @@ struct EngineContext {
   uint32_t workers = 1;
   EngineDirectory* directory = nullptr;
   TransferLog* log = nullptr;
-  TransferMetrics* metrics = nullptr;  // may be null
+  TransferMetrics* metrics = nullptr;       // may be null
+  NotifyMetrics* notify_metrics = nullptr;  // may be null
   DirectOptions direct;
   std::atomic<uint64_t> next_id{1};  // channels and transfers
 };
@@ -98,6 +107,7 @@ struct ChannelDescription {
   // Of these, those that the client copied by itself.
   uint64_t direct_transfers = 0;
   uint64_t direct_bytes = 0;
+  uint64_t notifies = 0;
 };
 
 struct EngineDescription {
@@ -110,6 +120,10 @@ struct EngineDescription {
   uint64_t transfers_failed = 0;
   uint64_t bytes_read = 0;
   uint64_t bytes_written = 0;
+  uint64_t transfers_relayed = 0;
+  uint64_t notifies_sent = 0;
+  uint64_t notifies_received = 0;
+  uint64_t notifies_queued = 0;
   std::vector<ChannelDescription> channels;
 };
 
@@ -121,6 +135,8 @@ struct TransferArgs {
   BatchView batch;  // valid during the call only
   int64_t timeout_ns = 0;
   uint64_t user_data = 0;
+  // Unregistered memory may go through the relay: synchronous calls only (contract 1.9).
+  bool may_relay = false;
 };
 
 // How a transfer that was waited for has ended.
@@ -145,13 +161,16 @@ class Engine : public std::enable_shared_from_this<Engine> {
   const EngineIdentity& identity() const { return identity_; }
   // The listening socket; given before anybody else sees the engine.
   void SetListener(std::unique_ptr<EngineListener> listener) { listener_ = std::move(listener); }
+  // Whose plain memory relayed transfers reach; given before anybody else sees the engine.
+  void SetSession(const std::shared_ptr<Session>& session) { session_ = session; }
   bool open() const { return open_.load(std::memory_order_acquire); }
 
   // Memory. `other_regions`: how many regions the session has in its other engines.
   absl::StatusOr<std::vector<std::shared_ptr<const Region>>> Register(
       std::vector<RegionTable::Request> requests, uint64_t other_regions);
   // Answers with the number of unknown ids once no transfer can touch the known ones any more.
-  // FAILED for a known one while client channels exist (contract 1.3, B10).
+  // FAILED for a known one while client channels exist (contract 1.3, B10), unless the options say
+  // that it may.
   void Deregister(std::vector<uint64_t> region_ids,
                   absl::AnyInvocable<void(absl::StatusOr<uint32_t>)> done);
   std::shared_ptr<const RegionSnapshot> Regions() const { return regions_.Load(); }
@@ -176,6 +195,14 @@ class Engine : public std::enable_shared_from_this<Engine> {
   std::vector<TransferReport> Query(absl::Span<const uint64_t> ids);
   // Every outstanding one in submission order (contract 1.9); max_results 0 = no limit.
   std::vector<TransferReport> QueryAll(uint32_t max_results, bool skip_waiting);
+
+  // Answers OK when the notify waits in the remote engine's queue. Needs a channel and makes none
+  // (contract 1.10), but opens a broken one again. After TIMEOUT, and FAILED by a lost link, it may
+  // have arrived or not; it is never sent twice.
+  void SendNotify(absl::string_view remote_engine, Notify notify, int64_t timeout_ms,
+                  absl::AnyInvocable<void(absl::Status)> done);
+  // What has been sent to this engine; see NotifyQueue::Take.
+  NotifyQueue::Batch TakeNotifies(uint64_t after_sequence);
 
   // Ends everything; `closed` runs when no byte of any transfer that touches this engine's memory
   // can land any more, peers have been told and the port is free. Every call gets its answer.
@@ -270,16 +297,44 @@ class Engine : public std::enable_shared_from_this<Engine> {
   absl::Status Admit(const TransferRef& transfer, const ChannelRef& channel);
   void Ended(const TransferRef& transfer, absl::Status status);
   void Measure(const Transfer& transfer, TransferState state) const;
+  void LogEnd(const Transfer& transfer, const absl::Status& status) const;
   void DropAfterFailure(uint64_t channel_key, const absl::Status& status);
   TransferReport ReportOf(const Transfer& transfer) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   TransferDescription DescribeTransfer(const Transfer& transfer) const;
   absl::Status ClosedError() const;
 
+  // engine_relay.cc
+  class RelayTicket;
+  bool Relays() const;
+  absl::Status NotRelayed(const Pending& pending, absl::Status status) const;
+  void BeginRelay(const PendingRef& pending, const BatchView& batch);
+  void RunRelay(const PendingRef& pending);
+  void WaitForRelay(const PendingRef& pending);
+  void RelayEnded();
+  bool RelayOpened(const PendingRef& pending, const BatchView& batch,
+                   const std::shared_ptr<RemoteChannel>& remote);
+  absl::StatusOr<std::shared_ptr<const RegionSnapshot>> Extended(
+      std::shared_ptr<const RegionSnapshot> regions, absl::Span<const uint64_t> addresses,
+      absl::Span<const uint64_t> lengths) const;
+  absl::Status ExtendForRelay(const Pending& pending, const BatchView& batch, const Engine* target,
+                              std::shared_ptr<const RegionSnapshot>* local,
+                              std::shared_ptr<const RegionSnapshot>* remote) const;
+  std::shared_ptr<MemoryAccess> PlainMemory(const AddressRange& range) const;
+
+  // engine_notifies.cc
+  struct Sending;
+  void RunNotify(const std::shared_ptr<Sending>& sending);
+  void NotifySent(const std::shared_ptr<Sending>& sending, const ChannelRef& channel,
+                  const absl::Status& status);
+  absl::Status TakeIn(const std::shared_ptr<NotifySource>& source, Notify notify);
+
   EngineContext* const context_;
   const EngineIdentity identity_;
   const EngineOptions options_;
   std::unique_ptr<EngineListener> listener_;
+  std::weak_ptr<Session> session_;
   RegionTable regions_;
+  NotifyQueue notifies_;
   std::atomic<bool> open_{true};
 
   // Held shared from the look-up of regions until the transfer is on the books, and exclusively
@@ -290,6 +345,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   mutable Mutex mutex_;  // guards what follows; no callback runs under it
   // By the canonical id of the remote engine.
   std::unordered_map<std::string, ChannelRef> channels_ ABSL_GUARDED_BY(mutex_);
+  // The same by their keys, for transfers that name them so.
+  std::unordered_map<uint64_t, ChannelRef> by_key_ ABSL_GUARDED_BY(mutex_);
   // Running ones, and ended asynchronous ones that have not been reported. Ids grow.
   std::map<uint64_t, TransferRef> transfers_ ABSL_GUARDED_BY(mutex_);
   // Running transfers of other engines of this daemon that touch this one's memory.
@@ -299,6 +356,9 @@ class Engine : public std::enable_shared_from_this<Engine> {
   // By which clients of this daemon copy from and to this engine's memory, until they are empty.
   std::map<DirectGate*, std::shared_ptr<DirectGate>> granted_ ABSL_GUARDED_BY(mutex_);
   uint64_t active_ ABSL_GUARDED_BY(mutex_) = 0;
+  // Relayed transfers that run, and those that wait for one of them to end.
+  uint32_t relays_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::deque<PendingRef> relay_waiting_ ABSL_GUARDED_BY(mutex_);
   std::vector<absl::AnyInvocable<void()>> on_closed_ ABSL_GUARDED_BY(mutex_);
   bool closing_ ABSL_GUARDED_BY(mutex_) = false;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
@@ -307,6 +367,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   std::atomic<uint64_t> failed_{0};
   std::atomic<uint64_t> bytes_read_{0};
   std::atomic<uint64_t> bytes_written_{0};
+  std::atomic<uint64_t> relayed_{0};
+  std::atomic<uint64_t> notifies_sent_{0};
 };
 
 }  // namespace hixld

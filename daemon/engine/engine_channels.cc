@@ -112,6 +112,7 @@ void Engine::WaitForChannel(const Endpoint& endpoint, std::shared_ptr<ConnectWai
       slot->endpoint = endpoint;
       slot->worker = static_cast<uint32_t>(slot->key % context_->workers);
       slot->waiters.push_back(waiter);
+      by_key_.emplace(slot->key, slot);
       channel = slot;
       start = true;
     } else if (slot->state == Channel::State::kConnecting) {
@@ -184,6 +185,8 @@ void Engine::ChannelOpened(const ChannelRef& channel, int64_t deadline_ns,
       channel->state = Channel::State::kOpen;
       channel->established = true;
       channel->local = local;
+      channel->notify_source =
+          local == nullptr ? nullptr : std::make_shared<NotifySource>(identity_.id);
       channel->remote = *remote;
       channel->remote_route = RouteTo(*remote);
     } else if (current) {
@@ -200,7 +203,10 @@ void Engine::ChannelOpened(const ChannelRef& channel, int64_t deadline_ns,
       }
       if (retry_until_ns == 0) {
         channel->state = Channel::State::kBroken;
-        if (!channel->established) channels_.erase(found);
+        if (!channel->established) {
+          channels_.erase(found);
+          by_key_.erase(channel->key);
+        }
       }
     }
     if (retry_until_ns == 0) waiters.swap(channel->waiters);
@@ -281,6 +287,7 @@ bool Engine::DropChannel(const ChannelRef& channel, const absl::Status& reason, 
     const auto found = channels_.find(channel->remote_engine);
     if (found == channels_.end() || found->second != channel) return false;
     channels_.erase(found);
+    by_key_.erase(channel->key);
     waiters.swap(channel->waiters);
     direct.swap(channel->direct);
   }

@@ -46,7 +46,7 @@ void Engine::Deregister(std::vector<uint64_t> region_ids,
   std::vector<TransferRef> ending;
   {
     std::unique_lock<FairSharedMutex> planning(planning_);
-    const std::string connected = ConnectedTo();
+    const std::string connected = options_.may_deregister_connected() ? "" : ConnectedTo();
     const uint64_t known = connected.empty() ? 0 : FirstKnown(region_ids);
     if (known != 0) {
       planning.unlock();
@@ -64,7 +64,7 @@ void Engine::Deregister(std::vector<uint64_t> region_ids,
   });
   CloseGranted(/*all=*/unknown < region_ids.size(), verdict, gate);
   {
-    // Without channels only transfers that a Disconnect is still fencing can run.
+    // Those that were planned before may use the memory until they end; later ones can't find it.
     MutexLock lock(&mutex_);
     for (const auto& [id, transfer] : transfers_) {
       if (transfer->state == TransferState::kWaiting) transfer->gates.push_back(gate);
@@ -157,6 +157,10 @@ absl::Status Engine::Inbound::Resolve(uint64_t address, uint64_t length,
                       .after = region->end() - (address + length),
                       .pin = std::move(snapshot)});
     return absl::OkStatus();
+  }
+  const auto granted = grants_.Load();
+  if (granted != nullptr && length != 0 && address + length > address) {
+    return ResolveGranted(snapshot, granted, address, length, parts);
   }
   std::vector<RegionPart> found;
   const absl::Status status = snapshot->Resolve(address, length, &found);

@@ -79,6 +79,7 @@ void EngineRegistry::Create(
     }
   }
   auto engine = std::make_shared<Engine>(context_, identity, std::move(options));
+  engine->SetSession(session);
   if (listener != nullptr) engine->SetListener(std::move(listener));
   const absl::Status status =
       Insert(engine, identity.endpoint.listens() ? identity.endpoint.ToString() : "");

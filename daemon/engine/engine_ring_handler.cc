@@ -11,6 +11,8 @@ void EngineRingHandler::Run(uint64_t session_id, ring::Consumer::Batch batch, Do
   args.channel_id = batch.channel;
   args.direction = batch.op == ring::Op::kRead ? CopyDirection::kRead : CopyDirection::kWrite;
   args.batch = {.local = batch.local, .remote = batch.remote, .lengths = batch.lengths};
+  // Only synchronous calls have a deadline.
+  args.may_relay = batch.timeout_ns != 0;
   args.timeout_ns = static_cast<int64_t>(
       std::min<uint64_t>(batch.timeout_ns, static_cast<uint64_t>(kNoDeadline)));
   (*engine)->TransferSync(std::move(args), [done = std::move(done)](TransferEnd end) mutable {

@@ -5,6 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/engine/engine.h"
+#include "daemon/engine/pending_transfer.h"
+#include "daemon/telemetry/log.h"
 #include "daemon/telemetry/transfer_metrics.h"
 #include "proto/base/clock.h"
 #include "proto/base/status.h"
@@ -12,62 +14,9 @@
 namespace hixld {
 namespace {
 
-// How long an asynchronous transfer, which has no deadline, waits for its connection (contract
-// 1.12).
-constexpr int64_t kAsyncConnectNanos = 3 * kNanosPerSecond;
 constexpr char kAbandoned[] = "the caller went away during the transfer";
 
 }  // namespace
-
-// A transfer that has not been accepted yet.
-struct Engine::Pending {
-  std::string remote_engine;  // as given; empty when the channel was named by its id
-  uint64_t channel_id = 0;
-  std::string name;  // canonical; empty when malformed
-  Endpoint endpoint;
-  CopyDirection direction = CopyDirection::kRead;
-  int64_t deadline_ns = kNoDeadline;
-  uint64_t user_data = 0;
-  // Exactly one of these is set.
-  SyncDone sync_done;
-  absl::AnyInvocable<void(absl::StatusOr<uint64_t>)> async_done;
-  // Set once the call had to wait.
-  OwnedBatch owned;
-  bool waited = false;
-  bool reconnected = false;
-  bool refreshed = false;
-
-  Mutex mutex;  // guards the two below: the caller may go away at any time
-  bool abandoned ABSL_GUARDED_BY(mutex) = false;
-  std::weak_ptr<Transfer> transfer ABSL_GUARDED_BY(mutex);
-
-  bool synchronous() const { return static_cast<bool>(sync_done); }
-  void Refuse(const absl::Status& status) {
-    if (sync_done) {
-      std::exchange(sync_done, nullptr)(TransferEnd{.status = status});
-    } else {
-      std::exchange(async_done, nullptr)(status);
-    }
-  }
-  int64_t connect_deadline_ns() const {
-    return std::min(deadline_ns, MonotonicNanos() + kAsyncConnectNanos);
-  }
-  // Remembers what runs for this call; returns whether the caller has gone away meanwhile.
-  bool Running(const std::shared_ptr<Transfer>& running) {
-    MutexLock lock(&mutex);
-    transfer = running;
-    return abandoned;
-  }
-  void Abandon() {
-    std::shared_ptr<Transfer> running;
-    {
-      MutexLock lock(&mutex);
-      abandoned = true;
-      running = transfer.lock();
-    }
-    if (running != nullptr) running->Cancel(Failed(kAbandoned));
-  }
-};
 
 absl::AnyInvocable<void()> Engine::TransferSync(TransferArgs args, SyncDone done) {
   auto pending = std::make_shared<Pending>();
@@ -91,6 +40,7 @@ void Engine::Begin(const PendingRef& pending, const TransferArgs& args) {
   pending->channel_id = args.channel_id;
   pending->direction = args.direction;
   pending->user_data = args.user_data;
+  pending->may_relay = args.may_relay;
   if (args.timeout_ns > 0) {
     const int64_t now = MonotonicNanos();
     pending->deadline_ns =
@@ -109,10 +59,8 @@ Engine::ChannelRef Engine::FindChannel(const Pending& pending) {
     const auto found = channels_.find(pending.name);
     return found == channels_.end() ? nullptr : found->second;
   }
-  for (const auto& [name, channel] : channels_) {
-    if (channel->key == pending.channel_id) return channel;
-  }
-  return nullptr;
+  const auto found = by_key_.find(pending.channel_id);
+  return found == by_key_.end() ? nullptr : found->second;
 }
 
 void Engine::Run(const PendingRef& pending, const BatchView& batch) {
@@ -209,20 +157,26 @@ void Engine::RunOn(const PendingRef& pending, const BatchView& batch, const Chan
                    const std::shared_ptr<RemoteChannel>& remote,
                    const std::shared_ptr<TransferRoute>& route,
                    const std::shared_ptr<Engine>& target) {
+  if (pending->ticket != nullptr && !RelayOpened(pending, batch, remote)) return;
   auto transfer = std::make_shared<Transfer>();
   absl::Status status;
   BatchPlan plan;
   bool planned = false;
+  transfer->relayed = pending->ticket != nullptr;
   {
     PlanningLocks planning(&planning_, target == nullptr ? nullptr : &target->planning_);
-    const auto local_regions = regions_.Load();
-    const auto remote_regions = target != nullptr ? target->regions_.Load() : remote->Regions();
-    status = PlanBatch(batch, *local_regions, *remote_regions, target != nullptr, &plan);
+    std::shared_ptr<const RegionSnapshot> local_regions = regions_.Load();
+    std::shared_ptr<const RegionSnapshot> remote_regions =
+        target != nullptr ? target->regions_.Load() : remote->Regions();
+    status = ExtendForRelay(*pending, batch, target.get(), &local_regions, &remote_regions);
+    if (status.ok()) {
+      status = PlanBatch(batch, *local_regions, *remote_regions, target != nullptr, &plan);
+    }
     planned = status.ok();
     if (planned) {
       auto job = std::make_shared<TransferJob>();
       job->pieces = std::move(plan.pieces);
-      job->pins = {local_regions, remote_regions};
+      job->pins = {local_regions, remote_regions, std::move(pending->ticket)};
       transfer->pieces = job->pieces.size();
       transfer->target = target;
       transfer->target_regions = std::move(plan.remote_regions);
@@ -236,7 +190,12 @@ void Engine::RunOn(const PendingRef& pending, const BatchView& batch, const Chan
     // The target may have registered memory since: its list is fetched once more.
     return RunRefreshed(pending, batch, remote);
   }
+  if (!planned && plan.unregistered && pending->may_relay) {
+    if (Relays() && pending->ticket == nullptr) return BeginRelay(pending, batch);
+    status = NotRelayed(*pending, std::move(status));
+  }
   if (!status.ok()) return pending->Refuse(status);
+  if (transfer->relayed) relayed_.fetch_add(1, std::memory_order_relaxed);
   if (pending->Running(transfer)) transfer->Cancel(Failed(kAbandoned));
   transfer->Start();
   if (pending->async_done) std::exchange(pending->async_done, nullptr)(transfer->id);
@@ -356,6 +315,7 @@ void Engine::Ended(const TransferRef& transfer, absl::Status status) {
   }
   context_->log->Ended(state, transfer->direction, transfer->bytes);
   Measure(*transfer, state);
+  if (LogEnabled(LogLevel::kDebug)) LogEnd(*transfer, status);
   // It may wait long to be asked for, and must not keep memory alive meanwhile.
   transfer->DropJob();
   if (transfer->on_end) std::exchange(transfer->on_end, nullptr)(status);
@@ -372,7 +332,24 @@ void Engine::Measure(const Transfer& transfer, TransferState state) const {
                             .bytes = transfer.bytes,
                             .descriptors = transfer.descriptors,
                             .pieces = transfer.pieces,
+                            .relayed = transfer.relayed,
                             .duration_ns = MonotonicNanos() - transfer.started_ns});
+}
+
+void Engine::LogEnd(const Transfer& transfer, const absl::Status& status) const {
+  const bool read = transfer.direction == CopyDirection::kRead;
+  LogDebug("transfer ended",
+           {{"transfer", transfer.id},
+            {"op", read ? "read" : "write"},
+            {"source", read ? transfer.remote_engine : identity_.id},
+            {"target", read ? identity_.id : transfer.remote_engine},
+            {"bytes", transfer.bytes},
+            {"descriptors", transfer.descriptors},
+            {"pieces", transfer.pieces},
+            {"time_us", (MonotonicNanos() - transfer.started_ns) / 1000},
+            {"transport", transfer.route->transport()},
+            {"relayed", transfer.relayed},
+            {"result", status.ok() ? absl::string_view("completed") : status.message()}});
 }
 
 void Engine::DropAfterFailure(uint64_t channel_key, const absl::Status& status) {
@@ -381,9 +358,8 @@ void Engine::DropAfterFailure(uint64_t channel_key, const absl::Status& status) 
     ChannelRef channel;
     {
       MutexLock lock(&self->mutex_);
-      for (const auto& [name, candidate] : self->channels_) {
-        if (candidate->key == channel_key) channel = candidate;
-      }
+      const auto found = self->by_key_.find(channel_key);
+      if (found != self->by_key_.end()) channel = found->second;
     }
     if (channel == nullptr) return;
     self->DropChannel(channel, Annotate(status, "an earlier transfer failed"));

@@ -51,6 +51,15 @@ absl::Status CheckBufferPool(absl::string_view key, absl::string_view value) {
   return absl::OkStatus();
 }
 
+// A value that CheckBufferPool has passed.
+void TakeBufferPool(absl::string_view value, EngineOptions* parsed) {
+  const std::vector<absl::string_view> parts = absl::StrSplit(value, ':');
+  parsed->relay_buffers = 0;
+  if (!absl::SimpleAtoi(parts[0], &parsed->relay_buffers)) return;
+  parsed->unregistered = parsed->relay_buffers == 0 ? EngineOptions::Unregistered::kFailed
+                                                    : EngineOptions::Unregistered::kRelayed;
+}
+
 absl::Status CheckJsonObject(absl::string_view key, absl::string_view value) {
   if (value.empty()) return absl::OkStatus();
   const auto json = nlohmann::json::parse(value.begin(), value.end(), nullptr, false);
@@ -124,6 +133,10 @@ absl::StatusOr<EngineOptions> ParseEngineOptions(const std::map<std::string, std
     HIXLD_RETURN_IF_ERROR(ReadBatching(resources->second, &parsed.batching));
   }
   parsed.given = options;
+  for (const char* key : {"adxl.BufferPool", "BufferPool"}) {
+    const auto pool = options.find(key);
+    if (pool != options.end() && !pool->second.empty()) TakeBufferPool(pool->second, &parsed);
+  }
   return parsed;
 }
 

@@ -59,6 +59,8 @@ class Transfer {
   uint64_t pieces = 0;
   uint64_t bytes = 0;
   uint64_t user_data = 0;
+  // Some of its memory is not registered (contract 1.11).
+  bool relayed = false;
   int64_t started_ns = 0;
   int64_t deadline_ns = kNoDeadline;
   std::string remote_engine;

@@ -1,5 +1,6 @@
 #include "daemon/link/incoming_link.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/escaping.h"
@@ -82,6 +83,12 @@ void IncomingLink::OnMessage(PeerMessage message) {
       return CloseChannel(message.close_channel().channel_id());
     case PeerMessage::kListRegions:
       return OnListRegions(message.request_id(), message.list_regions());
+    case PeerMessage::kOpenRelay:
+      return OnOpenRelay(message.request_id(), message.open_relay());
+    case PeerMessage::kCloseRelay:
+      return OnCloseRelay(message.close_relay());
+    case PeerMessage::kNotify:
+      return OnNotify(message.request_id(), std::move(*message.mutable_notify()));
     case PeerMessage::kTransportControl:
       return target_->OnControlMessage(message.transport_control().payload());
     case PeerMessage::kGoodbye:
@@ -164,6 +171,42 @@ void IncomingLink::OnListRegions(uint64_t request_id, const hixl::wire::v1::List
   }
   SendRegions(request_id, list.channel_id(), *found->second->Regions(), /*opened=*/false,
               [this](const PeerMessage& message) { connection_->Send(message); });
+}
+
+void IncomingLink::OnOpenRelay(uint64_t request_id, const hixl::wire::v1::OpenRelay& open) {
+  const auto found = channels_.find(open.channel_id());
+  std::vector<AddressRange> ranges;
+  const int count = std::min(open.addresses_size(), open.lengths_size());
+  for (int i = 0; i < count; ++i) ranges.push_back({open.addresses(i), open.lengths(i)});
+  absl::StatusOr<uint64_t> id =
+      found == channels_.end()
+          ? NotConnected(absl::StrCat("channel ", open.channel_id(), " is closed"))
+          : found->second->OpenRelay(std::move(ranges));
+  if (!id.ok()) return connection_->Send(ErrorMessage(request_id, id.status()));
+  PeerMessage message;
+  message.set_request_id(request_id);
+  message.mutable_relay_opened()->set_channel_id(open.channel_id());
+  message.mutable_relay_opened()->set_relay_id(*id);
+  connection_->Send(message);
+}
+
+void IncomingLink::OnCloseRelay(const hixl::wire::v1::CloseRelay& close) {
+  const auto found = channels_.find(close.channel_id());
+  if (found != channels_.end()) found->second->CloseRelay(close.relay_id());
+}
+
+void IncomingLink::OnNotify(uint64_t request_id, hixl::wire::v1::Notify notify) {
+  const auto found = channels_.find(notify.channel_id());
+  absl::Status taken =
+      found == channels_.end()
+          ? NotConnected(absl::StrCat("channel ", notify.channel_id(), " is closed"))
+          : found->second->OnNotify(std::move(*notify.mutable_name()),
+                                    std::move(*notify.mutable_message()));
+  if (!taken.ok()) return connection_->Send(ErrorMessage(request_id, taken));
+  PeerMessage message;
+  message.set_request_id(request_id);
+  message.mutable_notify_taken();
+  connection_->Send(message);
 }
 
 void IncomingLink::CloseChannel(uint64_t channel) {

@@ -59,6 +59,9 @@ class IncomingLink : public ControlPath,
   void OnMessage(hixl::wire::v1::PeerMessage message);
   void OnPing(const hixl::wire::v1::Ping& ping);
   void OnOpenChannel(uint64_t request_id, const hixl::wire::v1::OpenChannel& open);
+  void OnNotify(uint64_t request_id, hixl::wire::v1::Notify notify);
+  void OnOpenRelay(uint64_t request_id, const hixl::wire::v1::OpenRelay& open);
+  void OnCloseRelay(const hixl::wire::v1::CloseRelay& close);
   void OnListRegions(uint64_t request_id, const hixl::wire::v1::ListRegions& list);
   void CloseChannel(uint64_t channel);
   void Forget(uint64_t channel, const std::string& reason);

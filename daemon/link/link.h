@@ -15,6 +15,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "daemon/memory/region.h"
+#include "daemon/memory/uncovered.h"
 #include "proto/base/endpoint.h"
 #include "transports/transport.h"
 
@@ -35,6 +36,16 @@ class RemoteChannel {
   // As TransferSink; sets the job's channel and keeps the link alive as long as the job.
   virtual void Submit(std::shared_ptr<TransferJob> job) = 0;
   virtual void Cancel(const std::shared_ptr<TransferJob>& job, absl::Status reason) = 0;
+  // Asks the target to let this channel's transfers at memory that its engine has not registered
+  // (contract 1.11), until CloseRelay. Answers with the grant's id.
+  virtual void OpenRelay(std::vector<AddressRange> ranges, int64_t deadline_ns,
+                         absl::AnyInvocable<void(absl::StatusOr<uint64_t>)> done) = 0;
+  // The transfers that needed the grant have ended.
+  virtual void CloseRelay(uint64_t id) = 0;
+  // Puts a notify into the target engine's queue; OK when it is there. TIMEOUT when no answer comes
+  // before `deadline_ns`, FAILED when the link is lost: it may then be there or not. In order.
+  virtual void Notify(std::string name, std::string message, int64_t deadline_ns,
+                      absl::AnyInvocable<void(absl::Status)> done) = 0;
   // Tells the target; its transfers must have ended. Idempotent.
   virtual void Close() = 0;
 };
@@ -47,6 +58,11 @@ class InboundChannel {
   virtual absl::Status Resolve(uint64_t address, uint64_t length,
                                std::vector<TargetResolver::Part>* parts) = 0;
   virtual std::shared_ptr<const RegionSnapshot> Regions() = 0;
+  // See RemoteChannel. FAILED where the engine relays nothing.
+  virtual absl::StatusOr<uint64_t> OpenRelay(std::vector<AddressRange> ranges) = 0;
+  virtual void CloseRelay(uint64_t id) = 0;
+  // A notify of the initiator; what is returned is what it is answered.
+  virtual absl::Status OnNotify(std::string name, std::string message) = 0;
   // The initiator closed the channel or its link is gone, and no byte for it can land any more.
   virtual void OnClosed(absl::string_view reason) = 0;
 };

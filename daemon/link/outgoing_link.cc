@@ -63,6 +63,30 @@ class OutgoingLink::RemoteChannelImpl : public RemoteChannel,
     link_->initiator_->Cancel(job, std::move(reason));
   }
 
+  void OpenRelay(std::vector<AddressRange> ranges, int64_t deadline_ns,
+                 absl::AnyInvocable<void(absl::StatusOr<uint64_t>)> done) override {
+    link_->loop_->Dispatch([self = shared_from_this(), ranges = std::move(ranges), deadline_ns,
+                            done = std::move(done)]() mutable {
+      if (!self->open()) return done(Failed("the channel was closed before the transfer began"));
+      self->link_->OpenRelay(self->id_, ranges, deadline_ns, std::move(done));
+    });
+  }
+
+  void CloseRelay(uint64_t id) override {
+    link_->loop_->Dispatch([link = link_, channel = id_, id] { link->CloseRelay(channel, id); });
+  }
+
+  void Notify(std::string name, std::string message, int64_t deadline_ns,
+              absl::AnyInvocable<void(absl::Status)> done) override {
+    link_->loop_->Dispatch([self = shared_from_this(), name = std::move(name),
+                            message = std::move(message), deadline_ns,
+                            done = std::move(done)]() mutable {
+      if (!self->open()) return done(Failed("the channel was closed before the notify was sent"));
+      self->link_->Notify(self->id_, std::move(name), std::move(message), deadline_ns,
+                          std::move(done));
+    });
+  }
+
   void Close() override {
     if (!open_.exchange(false, std::memory_order_acq_rel)) return;
     link_->loop_->Dispatch([link = link_, id = id_] { link->CloseChannel(id); });
@@ -142,6 +166,10 @@ void OutgoingLink::OnMessage(PeerMessage message) {
       return OnRegionList(message.request_id(), message.region_list());
     case PeerMessage::kChannelClosed:
       return OnChannelClosed(message.channel_closed());
+    case PeerMessage::kRelayOpened:
+      return OnRelayOpened(message.request_id(), message.relay_opened());
+    case PeerMessage::kNotifyTaken:
+      return Answer(message.request_id(), std::shared_ptr<const RegionSnapshot>());
     case PeerMessage::kError:
       return Answer(message.request_id(), StatusOf(message.error()));
     case PeerMessage::kTransportControl:
@@ -304,6 +332,76 @@ void OutgoingLink::Refresh(
                      uint64_t) mutable { done(std::move(regions)); };
   message.set_request_id(
       AddRequest(deadline_ns, "fetching the peer's regions", std::move(waiting)));
+  connection_->Send(message);
+}
+
+void OutgoingLink::OnRelayOpened(uint64_t request_id, const hixl::wire::v1::RelayOpened& opened) {
+  const auto found = requests_.find(request_id);
+  // Nobody waits for it any more.
+  if (found == requests_.end()) return CloseRelay(opened.channel_id(), opened.relay_id());
+  found->second.channel = opened.relay_id();
+  Answer(request_id, std::shared_ptr<const RegionSnapshot>());
+}
+
+void OutgoingLink::OpenRelay(uint64_t channel, const std::vector<AddressRange>& ranges,
+                             int64_t deadline_ns,
+                             absl::AnyInvocable<void(absl::StatusOr<uint64_t>)> done) {
+  if (lost_) return done(Failed(absl::StrCat("the link to ", peer_.ToString(), " is lost")));
+  if (ranges.size() > RelayGrants::kMaxRanges) {
+    return done(ResourceExhausted(
+        absl::StrCat("the batch names ", ranges.size(),
+                     " separate ranges that its remote side has not registered"),
+        {.object = "batch", .limit = absl::StrCat(RelayGrants::kMaxRanges, " ranges")}));
+  }
+  PeerMessage message;
+  message.mutable_open_relay()->set_channel_id(channel);
+  for (const AddressRange& range : ranges) {
+    message.mutable_open_relay()->add_addresses(range.address);
+    message.mutable_open_relay()->add_lengths(range.length);
+  }
+  Request waiting;
+  waiting.done = [done = std::move(done)](
+                     absl::StatusOr<std::shared_ptr<const RegionSnapshot>> answer,
+                     uint64_t relay) mutable {
+    if (answer.ok()) return done(relay);
+    const bool lost = answer.status().code() == absl::StatusCode::kUnavailable;
+    done(lost ? Failed(answer.status().message()) : answer.status());
+  };
+  message.set_request_id(
+      AddRequest(deadline_ns, "asking for unregistered memory of the peer", std::move(waiting)));
+  connection_->Send(message);
+}
+
+void OutgoingLink::CloseRelay(uint64_t channel, uint64_t relay) {
+  if (lost_) return;
+  PeerMessage message;
+  message.mutable_close_relay()->set_channel_id(channel);
+  message.mutable_close_relay()->set_relay_id(relay);
+  connection_->Send(message);
+}
+
+void OutgoingLink::Notify(uint64_t channel, std::string name, std::string text, int64_t deadline_ns,
+                          absl::AnyInvocable<void(absl::Status)> done) {
+  if (lost_) return done(Failed(absl::StrCat("the link to ", peer_.ToString(), " is lost")));
+  if (requests_.size() >= kMaxRequests) {
+    return done(ResourceExhausted(
+        absl::StrCat(requests_.size(), " requests wait for answers of ", peer_.ToString()),
+        {.object = absl::StrCat("node ", peer_.ToString()),
+         .limit = absl::StrCat(kMaxRequests, " requests of one link")}));
+  }
+  PeerMessage message;
+  message.mutable_notify()->set_channel_id(channel);
+  message.mutable_notify()->set_name(std::move(name));
+  message.mutable_notify()->set_message(std::move(text));
+  Request waiting;
+  waiting.done = [done = std::move(done)](
+                     absl::StatusOr<std::shared_ptr<const RegionSnapshot>> taken,
+                     uint64_t) mutable {
+    // What says "lost" to the link's other users must not say "try elsewhere" to this one.
+    const bool lost = taken.status().code() == absl::StatusCode::kUnavailable;
+    done(lost ? Failed(taken.status().message()) : taken.status());
+  };
+  message.set_request_id(AddRequest(deadline_ns, "a notify", std::move(waiting)));
   connection_->Send(message);
 }
 

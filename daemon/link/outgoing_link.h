@@ -31,6 +31,8 @@ class OutgoingLink : public ControlPath, public std::enable_shared_from_this<Out
     // A link without channels is closed after this long.
     int64_t idle_ns = 60 * kNanosPerSecond;
   };
+  // Requests that wait for an answer, at most: what they say fits into the connection's queue.
+  static constexpr size_t kMaxRequests = 8192;
   // What a new connection to the peer's address shows about the old process.
   enum class ProbeResult : uint8_t {
     kGone,     // nobody listens, or another process does
@@ -72,7 +74,7 @@ class OutgoingLink : public ControlPath, public std::enable_shared_from_this<Out
   struct Request {
     Loop::TimerId timer = 0;
     RegionListReader regions;
-    uint64_t channel = 0;
+    uint64_t channel = 0;  // or the relay's id
     absl::AnyInvocable<void(absl::StatusOr<std::shared_ptr<const RegionSnapshot>>, uint64_t)> done;
   };
 
@@ -88,6 +90,12 @@ class OutgoingLink : public ControlPath, public std::enable_shared_from_this<Out
   void CheckSilence();
   void CheckIdle();
   void CloseChannel(uint64_t channel);
+  void OnRelayOpened(uint64_t request_id, const hixl::wire::v1::RelayOpened& opened);
+  void OpenRelay(uint64_t channel, const std::vector<AddressRange>& ranges, int64_t deadline_ns,
+                 absl::AnyInvocable<void(absl::StatusOr<uint64_t>)> done);
+  void CloseRelay(uint64_t channel, uint64_t relay);
+  void Notify(uint64_t channel, std::string name, std::string text, int64_t deadline_ns,
+              absl::AnyInvocable<void(absl::Status)> done);
   void Refresh(
       uint64_t channel, int64_t deadline_ns,
       absl::AnyInvocable<void(absl::StatusOr<std::shared_ptr<const RegionSnapshot>>)> done);

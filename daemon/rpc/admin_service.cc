@@ -5,7 +5,10 @@
 #include <algorithm>
 #include <fstream>
 #include <map>
+#include <string>
+#include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -53,6 +56,7 @@ void ToProto(const ChannelDescription& in, v1::ChannelInfo* out) {
   out->set_bytes(in.bytes);
   out->set_direct_transfers(in.direct_transfers);
   out->set_direct_bytes(in.direct_bytes);
+  out->set_notifies(in.notifies);
 }
 
 void ToProto(const EngineDescription& in, v1::EngineInfo* out) {
@@ -67,6 +71,10 @@ void ToProto(const EngineDescription& in, v1::EngineInfo* out) {
   out->set_transfers_failed(in.transfers_failed);
   out->set_bytes_read(in.bytes_read);
   out->set_bytes_written(in.bytes_written);
+  out->set_transfers_relayed(in.transfers_relayed);
+  out->set_notifies_sent(in.notifies_sent);
+  out->set_notifies_received(in.notifies_received);
+  out->set_notifies_queued(in.notifies_queued);
   out->mutable_options()->insert(in.options.begin(), in.options.end());
   for (const ChannelDescription& channel : in.channels) ToProto(channel, out->add_channels());
 }
@@ -183,10 +191,8 @@ class AdminService final : public v1::AdminService::CallbackService {
                        v1::ListEnginesResponse* response) override {
     std::vector<EngineDescription> engines;
     for (const auto& engine : sources_.engines->All()) engines.push_back(engine->Describe());
-    for (EngineDescription& engine : engines) {
-      AddLocalInbound(engines, &engine);
-      ToProto(engine, response->add_engines());
-    }
+    AddLocalInbound(&engines);
+    for (const EngineDescription& engine : engines) ToProto(engine, response->add_engines());
     return Answered();
   }
 
@@ -323,19 +329,21 @@ class AdminService final : public v1::AdminService::CallbackService {
 
   // The target's side of channels inside this daemon is not kept anywhere: it is the mirror of
   // what the initiators have.
-  static void AddLocalInbound(const std::vector<EngineDescription>& all,
-                              EngineDescription* engine) {
-    for (const EngineDescription& other : all) {
-      for (const ChannelDescription& channel : other.channels) {
-        if (!channel.initiator || channel.transport != "local" ||
-            channel.remote_engine != engine->identity.endpoint.ToString()) {
-          continue;
-        }
+  static void AddLocalInbound(std::vector<EngineDescription>* engines) {
+    std::unordered_map<std::string, std::vector<ChannelDescription>> mirrors;
+    for (const EngineDescription& engine : *engines) {
+      for (const ChannelDescription& channel : engine.channels) {
+        if (!channel.initiator || channel.transport != "local") continue;
         ChannelDescription mirror = channel;
-        mirror.remote_engine = other.identity.id;
+        mirror.remote_engine = engine.identity.id;
         mirror.initiator = false;
-        engine->channels.push_back(std::move(mirror));
+        mirrors[channel.remote_engine].push_back(std::move(mirror));
       }
+    }
+    for (EngineDescription& engine : *engines) {
+      const auto found = mirrors.find(engine.identity.endpoint.ToString());
+      if (found == mirrors.end() || !engine.identity.endpoint.listens()) continue;
+      for (ChannelDescription& mirror : found->second) engine.channels.push_back(std::move(mirror));
     }
   }
 

@@ -231,6 +231,7 @@ class EngineService final : public v1::EngineService::CallbackService {
     return WithEngine(context, request->engine_handle(), [&](auto engine, CallReactor* call) {
       auto args = ToArgs(*request, 1);
       if (!args.ok()) return call->Reply(args.status());
+      args->may_relay = true;
       const std::shared_ptr<CancelHook> hook = call->cancel_hook();
       hook->Set(engine->TransferSync(std::move(*args), [call, response](const TransferEnd& end) {
         if (end.status.ok()) response->set_state(v1::TRANSFER_STATE_COMPLETED);
@@ -265,6 +266,33 @@ class EngineService final : public v1::EngineService::CallbackService {
               ? engine->QueryAll(request->max_results(), request->skip_waiting())
               : engine->Query(SpanOf(request->transfer_ids()));
       for (const TransferReport& report : reports) ToProto(report, response->add_results());
+      call->Reply(absl::OkStatus());
+    });
+  }
+
+  Reactor* SendNotify(Context* context, const v1::SendNotifyRequest* request,
+                      v1::SendNotifyResponse*) override {
+    return WithEngine(context, request->engine_handle(), [&](auto engine, CallReactor* call) {
+      const absl::Status bad = CheckEngineId("remote_engine", request->remote_engine());
+      if (!bad.ok()) return call->Reply(bad);
+      engine->SendNotify(
+          request->remote_engine(), {.name = request->name(), .message = request->message()},
+          request->timeout_ms(), [call](const absl::Status& status) { call->Reply(status); });
+    });
+  }
+
+  Reactor* GetNotifies(Context* context, const v1::GetNotifiesRequest* request,
+                       v1::GetNotifiesResponse* response) override {
+    return WithEngine(context, request->engine_handle(), [&](auto engine, CallReactor* call) {
+      NotifyQueue::Batch batch = engine->TakeNotifies(request->after_sequence());
+      for (NotifyQueue::Entry& entry : batch.entries) {
+        v1::ReceivedNotify* notify = response->add_notifies();
+        notify->set_name(std::move(entry.notify.name));
+        notify->set_message(std::move(entry.notify.message));
+        notify->set_sender(std::move(entry.sender));
+      }
+      response->set_last_sequence(batch.last_sequence);
+      response->set_more(batch.more);
       call->Reply(absl::OkStatus());
     });
   }

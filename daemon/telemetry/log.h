@@ -2,7 +2,8 @@
 //   2026-01-31T12:00:00.123Z info  session opened session=3 pid=4711 uid=1000
 //   {"time":"2026-01-31T12:00:00.123Z","level":"info","message":"session opened","session":3,...}
 // Messages are fixed texts and the changing parts are fields, so that programs can find them
-// (docs/operations.md lists the events). Thread-safe; never called per transfer or per block.
+// (docs/operations.md lists the events). Thread-safe; called per transfer at level debug only, and
+// never per block.
 #pragma once
 
 #include <atomic>

@@ -39,6 +39,8 @@ constexpr Column<NodeCounts> kNodeColumns[] = {
      [](const NodeCounts& n) { return static_cast<double>(n.links); }},
     {MetricKind::kGauge, "hixld_transfers_active", "Transfers under way.",
      [](const NodeCounts& n) { return static_cast<double>(n.transfers_active); }},
+    {MetricKind::kGauge, "hixld_notifies_queued", "Notifies that their receivers have not fetched.",
+     [](const NodeCounts& n) { return static_cast<double>(n.notifies_queued); }},
     {MetricKind::kCounter, "hixld_huge_page_fallbacks_total",
      "Arenas that got ordinary pages because no huge pages were free.",
      [](const NodeCounts& n) { return static_cast<double>(n.huge_page_fallbacks); }},

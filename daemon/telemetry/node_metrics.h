@@ -18,6 +18,7 @@ struct NodeCounts {
   uint64_t channels = 0;
   uint64_t links = 0;
   uint64_t transfers_active = 0;
+  uint64_t notifies_queued = 0;
   uint64_t huge_page_fallbacks = 0;
   uint64_t merges = 0;
   uint64_t merged_transfers = 0;

@@ -41,6 +41,8 @@ TransferMetrics::TransferMetrics(Metrics* metrics) {
           "Contiguous copies that the blocks were joined to; descriptors per piece is the merge "
           "ratio.",
           labels);
+      cell.relayed = metrics->AddCounter("hixld_relayed_transfers_total",
+                                         "Transfers with memory that is not registered.", labels);
       cell.duration = metrics->AddHistogram(
           "hixld_transfer_duration_seconds",
           "From acceptance to the end of a transfer, however it ended.", kDurationBounds, labels);
@@ -61,6 +63,7 @@ void TransferMetrics::Count(const FinishedTransfer& transfer) {
   if (transfer.result == TransferResult::kCompleted) cell.bytes->Add(transfer.bytes);
   cell.descriptors->Add(transfer.descriptors);
   cell.pieces->Add(transfer.pieces);
+  if (transfer.relayed) cell.relayed->Add();
   cell.duration->Observe(transfer.duration_ns);
 }
 

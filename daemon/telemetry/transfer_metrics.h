@@ -22,6 +22,8 @@ struct FinishedTransfer {
   // Blocks that the caller asked for, and contiguous copies that they were joined to.
   uint64_t descriptors = 0;
   uint64_t pieces = 0;
+  // Some of its memory was not registered.
+  bool relayed = false;
   int64_t duration_ns = 0;
 };
 
@@ -44,6 +46,7 @@ class TransferMetrics {
     Counter* bytes;
     Counter* descriptors;
     Counter* pieces;
+    Counter* relayed;
     DurationHistogram* duration;
   };
   std::array<std::array<PerTransport, kTransports>, kOps> cells_;

@@ -8,6 +8,7 @@ import statistics
 import subprocess
 import tempfile
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -159,6 +160,24 @@ class Lab:
         if done.returncode != 0:
             raise RuntimeError(done.stderr)
         return json.loads(done.stdout)
+
+    def serving(self, daemon, script):
+        """Runs a script that prints "ready" and reads its standard input until the block ends."""
+        return _serving(subprocess.Popen(daemon.wrap(["/usr/bin/python3", "-c", script]), text=True,
+                                         env=daemon.environment(), stdin=subprocess.PIPE,
+                                         stdout=subprocess.PIPE, stderr=subprocess.PIPE))
+
+
+@contextmanager
+def _serving(process):
+    """A process that serves until the block ends."""
+    try:
+        if process.stdout.readline().strip() != "ready":
+            raise RuntimeError(process.communicate()[1])
+        yield
+    finally:
+        process.stdin.close()
+        process.wait(60)
 
 
 def processor_seconds(pid):

@@ -10,6 +10,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from harness.installation import find_installation  # noqa: E402
 
+import control  # noqa: E402
 import lab as lab_module  # noqa: E402
 import rows  # noqa: E402
 
@@ -56,7 +57,7 @@ def main():
         lab = lab_module.Lab(find_installation(scratch), arguments.quick)
         try:
             tables = []
-            for group in (rows.NUMBERS, rows.OTHERS):
+            for group in (rows.NUMBERS, rows.OTHERS, control.ROWS):
                 results = []
                 for row in group:
                     if arguments.only not in row.__name__:
@@ -73,6 +74,7 @@ def main():
           tables[0])
     write(out, "Speeds to compare with others (write / read; the last column: p99 under 10 x p50)",
           "| work | | measured | tail |\n| --- | --- | --- | --- |", tables[1])
+    write(out, "Control calls", "| work | at most | measured | reached |\n| --- | --- | --- | --- |", tables[2])
     if arguments.output:
         out.close()
 

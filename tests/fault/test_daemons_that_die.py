@@ -49,7 +49,7 @@ sorted(set(states.values())), len(states)
 def test_a_restarted_peer_is_reached_again(hosts, daemon, cluster_key, peer):
     pair = hosts(2)
     nodes = [daemon(host=host, cluster_key=cluster_key, config=QUICK_KEEPALIVE) for host in pair]
-    here, there = peer(nodes[0]), peer(nodes[1])
+    here, there = peer(nodes[0], options={"BufferPool": "0:0"}), peer(nodes[1])
     local, remote = here.memory(MIB), there.memory(MIB, seed=1)
     piece = (local.address, remote.address, MIB)
     assert here.connect(there.engine) == SUCCESS

@@ -29,7 +29,7 @@ class Daemon:
     """One hixld in a runtime directory of its own, on `host` (a Host) or on this machine."""
 
     def __init__(self, installation, directory, host=None, config=None, cluster_key=None,
-                 arguments=()):
+                 arguments=(), may_ptrace=True):
         self.installation = installation
         self.directory = Path(directory)
         self.host = host
@@ -39,6 +39,9 @@ class Daemon:
         self.config_path = self.directory / "hixld.yaml"
         self.config_path.write_text(json.dumps({"version": 1, **(config or {})}))
         self._arguments = list(arguments)
+        # Without the right, plain memory is copied by the client's own process.
+        self._prefix = [] if may_ptrace else ["setpriv", "--bounding-set=-sys_ptrace",
+                                              "--inh-caps=-sys_ptrace"]
         if cluster_key:
             self._arguments += ["--cluster-key-file", str(cluster_key)]
         # True once a test means to end the daemon itself.
@@ -51,7 +54,7 @@ class Daemon:
 
     def spawn(self):
         """Starts the process without waiting for anything."""
-        command = [self.installation.hixld, "--config", self.config_path, "--socket", self.socket,
+        command = [*self._prefix, self.installation.hixld, "--config", self.config_path, "--socket", self.socket,
                    *self._arguments]
         if self.host:
             command = self.host.wrap(command)

@@ -20,9 +20,9 @@ def fenced(peer, nbytes, seed=None):
 
 
 @pytest.fixture
-def connected(two_peers):
+def connected(two_strict_peers):
     """Two connected peers with 1 MiB each; afterwards a correct transfer must still work."""
-    here, there = two_peers
+    here, there = two_strict_peers
     local, remote = fenced(here, MIB, seed=1), fenced(there, MIB, seed=1)
     assert here.connect(there.engine) == SUCCESS
     yield here, there, local, remote

@@ -89,7 +89,8 @@ def pair(daemon, peer):
 
     def make(config=None, kind="pool", nbytes=64 * KIB):
         node = daemon(config=config)
-        here, there = two(node, peer)
+        # An engine that does not relay: unregistered memory is PARAM_INVALID.
+        here, there = two(node, peer, options={"LocalCommRes": '{"version":"1.3"}'})
         for one in (here, there):
             one.run(_GATE)
         local, remote = here.memory(nbytes, kind, seed=1), there.memory(nbytes, kind, seed=2)

@@ -297,9 +297,13 @@ class Hixl:
         neither LocalCommRes 1.3 nor protocol_desc."""
     def send_notify(
         self, remote_engine: str, notify: NotifyDesc, timeout_in_millis: int = ...
-    ) -> int: ...
+    ) -> int:
+        """Sends a short message over an existing link and waits until the peer's engine has it.
+
+        RESOURCE_EXHAUSTED: the peer has not fetched the 4096 that were sent before. TIMEOUT: it may
+        have arrived or not; 1 ms is over before anything is sent."""
     def get_notifies(self) -> Tuple[int, List[NotifyDesc]]:
-        """What has arrived since the last call."""
+        """What has arrived since the last call, in order for each sender."""
 
 def get_capability(feature_type: FeatureType, /) -> Tuple[int, int]:
     """(status, FEATURE_SUPPORTED or FEATURE_NOT_SUPPORTED). Needs no engine."""

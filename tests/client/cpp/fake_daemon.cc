@@ -234,6 +234,40 @@ class FakeDaemon::Service : public v1::EngineService::Service {
     });
   }
 
+  grpc::Status SendNotify(grpc::ServerContext* context, const v1::SendNotifyRequest* request,
+                          v1::SendNotifyResponse*) override {
+    return Run(*context, *request, [&](const std::string&) -> absl::Status {
+      MutexLock lock(&daemon_.mutex_);
+      Engine* engine = daemon_.FindEngine(request->engine_handle());
+      if (engine->channels.count(request->remote_engine()) == 0) return NotConnected("no channel");
+      for (auto& [handle, other] : daemon_.engines_) {
+        if (other.id != request->remote_engine()) continue;
+        v1::ReceivedNotify notify;
+        notify.set_name(request->name());
+        notify.set_message(request->message());
+        notify.set_sender(engine->id);
+        other.notifies.push_back(std::move(notify));
+      }
+      return absl::OkStatus();
+    });
+  }
+
+  // Two per answer, so that there is more.
+  grpc::Status GetNotifies(grpc::ServerContext* context, const v1::GetNotifiesRequest* request,
+                           v1::GetNotifiesResponse* response) override {
+    return Run(*context, *request, [&](const std::string&) -> absl::Status {
+      MutexLock lock(&daemon_.mutex_);
+      const auto& all = daemon_.FindEngine(request->engine_handle())->notifies;
+      uint64_t next = request->after_sequence();
+      while (next < all.size() && response->notifies_size() < 2) {
+        *response->add_notifies() = all[next++];
+      }
+      response->set_last_sequence(next);
+      response->set_more(next < all.size());
+      return absl::OkStatus();
+    });
+  }
+
  private:
   template <typename Call>
   grpc::Status Run(const grpc::ServerContext& context, const google::protobuf::Message& request,

@@ -70,6 +70,7 @@ class FakeDaemon {
     std::string token;
     std::map<uint64_t, v1::MemoryRegistration> regions;
     std::set<std::string> channels;
+    std::vector<v1::ReceivedNotify> notifies;
   };
   class Service;
 

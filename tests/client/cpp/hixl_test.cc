@@ -442,6 +442,47 @@ TEST_CASE("notifies: what is refused before a daemon is asked") {
   std::vector<NotifyDesc> notifies(1);
   CHECK(pair.client.GetNotifies(notifies) == SUCCESS);
   CHECK(notifies.size() == 1);
+  REQUIRE(pair.client.Connect(kServer) == SUCCESS);
+  CHECK(pair.client.SendNotify(kServer, {"", ""}, 1) == TIMEOUT);
+  CHECK(pair.node.daemon->Count("SendNotifyRequest") == 0);
+}
+
+TEST_CASE("notifies arrive in order, are appended and told once") {
+  Pair pair;
+  REQUIRE(pair.client.Connect(kServer) == SUCCESS);
+  const std::string limit(1024, 'x');
+  for (const char* name : {"a", "b", "c", "d"}) {
+    CHECK(pair.client.SendNotify(kServer, {name, limit.c_str()}) == SUCCESS);
+  }
+  CHECK(pair.client.SendNotify(kServer, {"", AscendString("n\0l", 3)}) == SUCCESS);
+  std::vector<NotifyDesc> notifies(1);
+  REQUIRE(pair.server.GetNotifies(notifies) == SUCCESS);
+  REQUIRE(notifies.size() == 6);
+  CHECK(notifies[1].name == "a");
+  CHECK(notifies[4].name == "d");
+  CHECK(notifies[4].notify_msg == limit.c_str());
+  CHECK(notifies[5].name.GetLength() == 0);
+  CHECK(notifies[5].notify_msg.GetLength() == 3);
+  REQUIRE(pair.server.GetNotifies(notifies) == SUCCESS);
+  CHECK(notifies.size() == 6);
+}
+
+TEST_CASE("a fetch that fails loses no notify") {
+  Pair pair;
+  REQUIRE(pair.client.Connect(kServer) == SUCCESS);
+  for (const char* name : {"a", "b", "c"}) {
+    CHECK(pair.client.SendNotify(kServer, {name, ""}) == SUCCESS);
+  }
+  std::atomic<int> answered{0};
+  pair.node.daemon->SetHook([&](const google::protobuf::Message& request) -> absl::Status {
+    if (request.GetDescriptor()->name() != "GetNotifiesRequest") return absl::OkStatus();
+    return answered.fetch_add(1) == 0 ? hixld::Failed("not now") : absl::OkStatus();
+  });
+  std::vector<NotifyDesc> notifies;
+  CHECK(pair.server.GetNotifies(notifies) == FAILED);
+  CHECK(notifies.empty());
+  REQUIRE(pair.server.GetNotifies(notifies) == SUCCESS);
+  CHECK(notifies.size() == 3);
 }
 
 TEST_CASE("buffers lie in the pool and are registered as such") {

@@ -51,7 +51,8 @@ TEST_CASE("defaults") {
   CHECK(options->relay_buffer_mib == 8);
   CHECK(options->connect_threads == 2);
   CHECK(options->connect_queue_capacity == 128);
-  CHECK(options->for_daemon.empty());
+  // The daemon is told of the pool, given or not; other kinds of engine have none.
+  CHECK(options->for_daemon == OptionMap{{"BufferPool", "4:8"}});
 }
 
 TEST_CASE("values that are refused name their option") {

@@ -177,6 +177,62 @@ class FakeChannel : public RemoteChannel {
   void Cancel(const std::shared_ptr<TransferJob>& job, absl::Status reason) override {
     sink_->Cancel(job, std::move(reason));
   }
+  void OpenRelay(std::vector<AddressRange> ranges, int64_t deadline_ns,
+                 absl::AnyInvocable<void(absl::StatusOr<uint64_t>)> done) override {
+    uint64_t id = 0;
+    absl::Status refusal;
+    {
+      MutexLock lock(&mutex_);
+      refusal = relay_refusal_;
+      if (refusal.ok()) {
+        id = ++relays_;
+        relayed_ = std::move(ranges);
+      }
+    }
+    if (!refusal.ok()) return done(refusal);
+    done(id);
+  }
+  void CloseRelay(uint64_t id) override { relays_closed_ += 1; }
+  void RefuseRelay(absl::Status status) {
+    MutexLock lock(&mutex_);
+    relay_refusal_ = std::move(status);
+  }
+  // The ranges of the last relay.
+  std::vector<AddressRange> relayed() const {
+    MutexLock lock(&mutex_);
+    return relayed_;
+  }
+  int relays_closed() const { return relays_closed_; }
+  // Waits for AnswerNotify once notifies are held.
+  void Notify(std::string name, std::string message, int64_t deadline_ns,
+              absl::AnyInvocable<void(absl::Status)> done) override {
+    {
+      MutexLock lock(&mutex_);
+      notified_.push_back(std::move(name));
+      if (hold_notifies_) {
+        notify_done_.push_back(std::move(done));
+        return;
+      }
+    }
+    done(absl::OkStatus());
+  }
+  void HoldNotifies() {
+    MutexLock lock(&mutex_);
+    hold_notifies_ = true;
+  }
+  void AnswerNotify(const absl::Status& status) {
+    absl::AnyInvocable<void(absl::Status)> done;
+    {
+      MutexLock lock(&mutex_);
+      done = std::move(notify_done_.front());
+      notify_done_.pop_front();
+    }
+    done(status);
+  }
+  std::vector<std::string> notified() const {
+    MutexLock lock(&mutex_);
+    return notified_;
+  }
   void Close() override {
     open_ = false;
     closes_ += 1;
@@ -194,6 +250,13 @@ class FakeChannel : public RemoteChannel {
   mutable Mutex mutex_;
   std::shared_ptr<const RegionSnapshot> regions_ ABSL_GUARDED_BY(mutex_);
   absl::AnyInvocable<void(absl::Status)> on_broken_;
+  absl::Status relay_refusal_ ABSL_GUARDED_BY(mutex_);
+  std::vector<AddressRange> relayed_ ABSL_GUARDED_BY(mutex_);
+  uint64_t relays_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::atomic<int> relays_closed_{0};
+  std::vector<std::string> notified_ ABSL_GUARDED_BY(mutex_);
+  bool hold_notifies_ ABSL_GUARDED_BY(mutex_) = false;
+  std::deque<absl::AnyInvocable<void(absl::Status)>> notify_done_ ABSL_GUARDED_BY(mutex_);
   std::atomic<bool> open_{true};
   std::atomic<int> refreshes_{0};
   std::atomic<int> closes_{0};
@@ -311,8 +374,17 @@ class FakeSession : public Session {
                                                              uint64_t*) override {
     return absl::UnimplementedError("no buffers");
   }
-  std::shared_ptr<MemoryAccess> PlainMemoryAccess(uint64_t, uint64_t length) override {
-    return std::make_shared<TestMemory>(length);
+  // Plain memory of an engine is what the test says it is; other addresses read as zeros.
+  std::shared_ptr<MemoryAccess> PlainMemoryAccess(uint64_t address, uint64_t length) override {
+    MutexLock lock(&mutex_);
+    auto& memory = plain_[{address, length}];
+    if (memory == nullptr) memory = std::make_shared<TestMemory>(length);
+    return memory;
+  }
+  std::shared_ptr<TestMemory> plain(uint64_t address, uint64_t length) {
+    PlainMemoryAccess(address, length);
+    MutexLock lock(&mutex_);
+    return plain_[{address, length}];
   }
   absl::StatusOr<BufferGrant> AllocateBuffer(uint64_t, MemoryType, uint64_t, int32_t) override {
     return absl::UnimplementedError("no buffers");
@@ -322,6 +394,9 @@ class FakeSession : public Session {
  private:
   const uint64_t id_;
   uid_t uid_ = getuid();
+  Mutex mutex_;
+  std::map<std::pair<uint64_t, uint64_t>, std::shared_ptr<TestMemory>> plain_
+      ABSL_GUARDED_BY(mutex_);
   std::atomic<bool> open_{true};
 };
 
@@ -371,6 +446,10 @@ class EngineRoom {
                                                   std::shared_ptr<FakeSession> session,
                                                   std::map<std::string, std::string> options = {}) {
     Answer<absl::StatusOr<std::shared_ptr<Engine>>> answer;
+    {
+      MutexLock lock(&mutex_);
+      sessions_.push_back(session);
+    }
     registry_->Open(std::move(session), {.local_engine = id, .options = std::move(options)},
                     answer.callback());
     return answer.get();
@@ -383,6 +462,11 @@ class EngineRoom {
   }
 
   FakeSink& sink() { return sink_; }
+  // The session that the last engine was opened in.
+  std::shared_ptr<FakeSession> last_session() {
+    MutexLock lock(&mutex_);
+    return sessions_.back();
+  }
   FakeLinks& links() { return links_; }
   EngineRegistry& registry() { return *registry_; }
   TransferLog& log() { return log_; }
@@ -393,6 +477,9 @@ class EngineRoom {
   FakeSink sink_;
   FakeLinks links_{&sink_};
   TransferLog log_;
+  Mutex mutex_;
+  // Engines refer to them weakly.
+  std::vector<std::shared_ptr<FakeSession>> sessions_ ABSL_GUARDED_BY(mutex_);
   EngineContext context_;
   std::unique_ptr<Loop> loop_;
   std::unique_ptr<EngineRegistry> registry_;
@@ -422,6 +509,14 @@ inline absl::Status Connect(Engine& engine, const std::string& remote, int64_t t
   return answer.get().status();
 }
 
+inline absl::Status SendNotify(Engine& engine, const std::string& remote, std::string name,
+                               std::string message = "", int64_t timeout_ms = 5000) {
+  Answer<absl::Status> answer;
+  engine.SendNotify(remote, {.name = std::move(name), .message = std::move(message)}, timeout_ms,
+                    answer.callback());
+  return answer.get();
+}
+
 inline absl::Status Disconnect(Engine& engine, const std::string& remote,
                                int64_t timeout_ms = 1000) {
   Answer<absl::Status> answer;
@@ -442,6 +537,7 @@ inline TransferArgs Args(const std::string& remote, CopyDirection direction,
   args.direction = direction;
   args.batch = batch.view();
   args.timeout_ns = 20 * kNanosPerSecond;
+  args.may_relay = true;
   return args;
 }
 
@@ -458,6 +554,7 @@ inline absl::StatusOr<uint64_t> Submit(Engine& engine, const std::string& remote
   Answer<absl::StatusOr<uint64_t>> answer;
   TransferArgs args = Args(remote, direction, batch);
   args.timeout_ns = 0;
+  args.may_relay = false;
   args.user_data = user_data;
   engine.TransferAsync(std::move(args), answer.callback());
   return answer.get();

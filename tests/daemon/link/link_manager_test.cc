@@ -73,6 +73,73 @@ TEST_CASE("a region list that is too long for one message arrives whole") {
   CHECK((*channel)->Regions()->size() == count + 1);
 }
 
+absl::Status Notify(RemoteChannel& channel, const std::string& name, const std::string& message,
+                    int64_t timeout_ms = 5000) {
+  auto answer = std::make_shared<std::promise<absl::Status>>();
+  auto future = answer->get_future();
+  channel.Notify(name, message, MonotonicNanos() + timeout_ms * kNanosPerMilli,
+                 [answer](absl::Status status) { answer->set_value(std::move(status)); });
+  return future.get();
+}
+
+TEST_CASE("notifies arrive in order and are answered with what the target says") {
+  TestNode a, b;
+  const auto channel = a.Open(b.AddEngine()).get();
+  REQUIRE(channel.ok());
+  CHECK(Notify(**channel, "1", std::string(1024, 'x')).ok());
+  CHECK(Notify(**channel, "2", "").ok());
+  CHECK(ApiCodeOf(Notify(**channel, "3", "full")) == ApiCode::kResourceExhausted);
+  CHECK(b.engines().notified() == std::vector<std::string>{"1", "2"});
+  std::vector<std::string> expected = b.engines().notified();
+  for (int i = 0; i < 500; ++i) {
+    expected.push_back(std::to_string(i));
+    (*channel)->Notify(std::to_string(i), "", MonotonicNanos() + 5 * kNanosPerSecond,
+                       [](const absl::Status&) {});
+  }
+  CHECK(Notify(**channel, "last", "").ok());
+  expected.push_back("last");
+  CHECK(b.engines().notified() == expected);
+}
+
+TEST_CASE("a relay is granted or refused by the target's engine, and given back") {
+  TestNode a, b;
+  const auto channel = a.Open(b.AddEngine()).get();
+  REQUIRE(channel.ok());
+  const auto open = [&](std::vector<AddressRange> ranges) {
+    std::promise<absl::StatusOr<uint64_t>> answer;
+    (*channel)->OpenRelay(std::move(ranges), MonotonicNanos() + 5 * kNanosPerSecond,
+                          [&answer](absl::StatusOr<uint64_t> id) { answer.set_value(id); });
+    return answer.get_future().get();
+  };
+  const auto granted = open({{0x1000, 16}, {0x3000, 16}});
+  REQUIRE(granted.ok());
+  CHECK(*granted == 42);
+  const auto refused = open({{0, 16}});
+  CHECK(ApiCodeOf(refused.status()) == ApiCode::kFailed);
+  CHECK_THAT(Message(refused.status()), Contains("nothing is relayed here"));
+  const auto many = open(std::vector<AddressRange>(RelayGrants::kMaxRanges + 1, {1, 1}));
+  CHECK(ApiCodeOf(many.status()) == ApiCode::kResourceExhausted);
+  CHECK(open(std::vector<AddressRange>(RelayGrants::kMaxRanges, {1, 1})).ok());
+  (*channel)->CloseRelay(*granted);
+  CHECK(Eventually([&] { return b.engines().relay_closed == 42; }));
+}
+
+TEST_CASE("a notify on a closed channel or a lost link is FAILED") {
+  TestNode a;
+  auto b = std::make_unique<TestNode>();
+  const std::string engine = b->AddEngine();
+  const auto closed = a.Open(engine).get();
+  REQUIRE(closed.ok());
+  (*closed)->Close();
+  CHECK(ApiCodeOf(Notify(**closed, "n", "")) == ApiCode::kFailed);
+  const auto channel = a.Open(engine).get();
+  REQUIRE(channel.ok());
+  b->Stop();
+  const absl::Status lost = Notify(**channel, "n", "");
+  CHECK(ApiCodeOf(lost) == ApiCode::kFailed);
+  CHECK(lost.code() != absl::StatusCode::kUnavailable);
+}
+
 TEST_CASE("sixteen threads that connect at once make one link") {
   TestNode a, b;
   const std::string engine = b.AddEngine();

@@ -111,6 +111,15 @@ class NamedEngines : public ChannelHost {
       return absl::OkStatus();
     }
     std::shared_ptr<const RegionSnapshot> Regions() override { return owner->Regions(); }
+    absl::StatusOr<uint64_t> OpenRelay(std::vector<AddressRange> ranges) override {
+      if (ranges.empty() || ranges[0].address == 0) return Failed("nothing is relayed here");
+      owner->relays.fetch_add(1);
+      return 40 + ranges.size();
+    }
+    void CloseRelay(uint64_t id) override { owner->relay_closed.store(id); }
+    absl::Status OnNotify(std::string name, std::string message) override {
+      return owner->TakeIn(std::move(name), message);
+    }
     void OnClosed(absl::string_view reason) override { owner->closed.fetch_add(1); }
     NamedEngines* const owner;
   };
@@ -151,6 +160,20 @@ class NamedEngines : public ChannelHost {
     return handles_.back();
   }
 
+  // "full" is refused.
+  absl::Status TakeIn(std::string name, const std::string& message) {
+    if (message == "full") return ResourceExhausted("the queue is full");
+    MutexLock lock(&mutex_);
+    notified_.push_back(std::move(name));
+    return absl::OkStatus();
+  }
+  std::vector<std::string> notified() const {
+    MutexLock lock(&mutex_);
+    return notified_;
+  }
+
+  std::atomic<int> relays{0};
+  std::atomic<uint64_t> relay_closed{0};
   std::atomic<int> accepted{0};
   std::atomic<int> closed{0};
 
@@ -159,6 +182,7 @@ class NamedEngines : public ChannelHost {
   std::set<std::string> names_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::shared_ptr<const Region>> regions_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::shared_ptr<InboundHandle>> handles_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::string> notified_ ABSL_GUARDED_BY(mutex_);
 };
 
 class TestNode {

@@ -1,0 +1,111 @@
+// A transfer on its way to being accepted, and its ticket if it is to be relayed. Inside the engine
+// room only.
+#pragma once
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "daemon/engine/engine.h"
+#include "proto/base/clock.h"
+#include "proto/base/status.h"
+
+namespace hixld {
+
+// How long an asynchronous transfer, which has no deadline, waits for its connection (contract
+// 1.12).
+constexpr int64_t kAsyncConnectNanos = 3 * kNanosPerSecond;
+
+// One relayed transfer's place among those of its engine, and what the target has granted it. Given
+// back when the last reference goes: nothing of the transfer can land any more then.
+class Engine::RelayTicket {
+ public:
+  explicit RelayTicket(std::shared_ptr<Engine> engine) : engine_(std::move(engine)) {}
+  ~RelayTicket() {
+    Revoke();
+    // Later: nobody knows which locks are held here.
+    Engine* const engine = engine_.get();
+    engine->context_->control->Post([engine = std::move(engine_)] { engine->RelayEnded(); });
+  }
+  RelayTicket(const RelayTicket&) = delete;
+  RelayTicket& operator=(const RelayTicket&) = delete;
+
+  bool GrantedBy(const std::shared_ptr<RemoteChannel>& remote) const { return remote_ == remote; }
+  // `id` 0: the target has registered all that the transfer names.
+  void Granted(std::shared_ptr<RemoteChannel> remote, uint64_t id,
+               std::vector<AddressRange> ranges) {
+    Revoke();
+    remote_ = std::move(remote);
+    id_ = id;
+    ranges_ = std::move(ranges);
+  }
+  const std::vector<AddressRange>& ranges() const { return ranges_; }
+
+ private:
+  void Revoke() {
+    if (remote_ != nullptr && id_ != 0) remote_->CloseRelay(id_);
+  }
+
+  std::shared_ptr<Engine> engine_;
+  std::shared_ptr<RemoteChannel> remote_;
+  uint64_t id_ = 0;
+  std::vector<AddressRange> ranges_;
+};
+
+// A transfer that has not been accepted yet.
+struct Engine::Pending {
+  std::string remote_engine;  // as given; empty when the channel was named by its id
+  uint64_t channel_id = 0;
+  std::string name;  // canonical; empty when malformed
+  Endpoint endpoint;
+  CopyDirection direction = CopyDirection::kRead;
+  int64_t deadline_ns = kNoDeadline;
+  uint64_t user_data = 0;
+  // Exactly one of these is set.
+  SyncDone sync_done;
+  absl::AnyInvocable<void(absl::StatusOr<uint64_t>)> async_done;
+  bool may_relay = false;
+  // Set while it is to be relayed; goes to the job, which keeps it to its end.
+  std::shared_ptr<RelayTicket> ticket;
+  // Set once the call had to wait.
+  OwnedBatch owned;
+  bool waited = false;
+  bool reconnected = false;
+  bool refreshed = false;
+
+  Mutex mutex;  // guards the two below: the caller may go away at any time
+  bool abandoned ABSL_GUARDED_BY(mutex) = false;
+  std::weak_ptr<Transfer> transfer ABSL_GUARDED_BY(mutex);
+
+  bool synchronous() const { return static_cast<bool>(sync_done); }
+  void Refuse(const absl::Status& status) {
+    ticket.reset();
+    if (sync_done) {
+      std::exchange(sync_done, nullptr)(TransferEnd{.status = status});
+    } else {
+      std::exchange(async_done, nullptr)(status);
+    }
+  }
+  int64_t connect_deadline_ns() const {
+    return std::min(deadline_ns, MonotonicNanos() + kAsyncConnectNanos);
+  }
+  // Remembers what runs for this call; returns whether the caller has gone away meanwhile.
+  bool Running(const std::shared_ptr<Transfer>& running) {
+    MutexLock lock(&mutex);
+    transfer = running;
+    return abandoned;
+  }
+  void Abandon() {
+    std::shared_ptr<Transfer> running;
+    {
+      MutexLock lock(&mutex);
+      abandoned = true;
+      running = transfer.lock();
+    }
+    if (running != nullptr) running->Cancel(Failed("the caller went away during the transfer"));
+  }
+};
+
+}  // namespace hixld
