@@ -64,7 +64,7 @@ def test_no_batch_of_any_numbers_crashes_hangs_or_touches_what_is_not_registered
     here, there = pair
     start = time.monotonic()
     status = here.transfer(there.engine, op, pieces, timeout_ms=ms)
-    assert status in (PARAM_INVALID, FAILED), "nothing is registered"
+    assert status in (PARAM_INVALID, FAILED, *([TIMEOUT] if ms == 1 else [])), "nothing is registered"
     if ms <= 0 or not pieces or any(0 in piece for piece in pieces):
         assert status == PARAM_INVALID
     assert time.monotonic() - start < 10
