@@ -67,6 +67,7 @@ struct Config {
       uint64_t count = 2;
       uint64_t memory_bytes = 1 * kGiB;
       std::string product = "Ascend910B3";
+      bool product_limits = false;
       uint64_t copy_bandwidth = 0;
       SimPlace place = SimPlace::kDaemon;
     } sim;

@@ -181,6 +181,9 @@ std::vector<ConfigKey> DeviceKeys() {
            "Memory of each imitated NPU. Pages are taken when they are first used."),
       Text(KEY(devices.sim.product), "letters, digits, '_', '-', '.'; at most 64", CheckProduct,
            "Product name that an imitated NPU reports."),
+      Flag(KEY(devices.sim.product_limits),
+           "Refuse what the product above refuses (protocols, memory types, limits), so that a "
+           "program can be tried here for such a node. See docs/products.md."),
       Size(KEY(devices.sim.copy_bandwidth), 0, 16 * kTiB,
            "Bytes per second of an imitated copy engine. 0: as fast as the CPU copies."),
       Choice(KEY(devices.sim.place),

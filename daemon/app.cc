@@ -236,6 +236,7 @@ absl::Status AppImpl::MakeMemory() {
   devices.sim.count = static_cast<int32_t>(config_.devices.sim.count);
   devices.sim.memory_bytes = config_.devices.sim.memory_bytes;
   devices.sim.product = config_.devices.sim.product;
+  devices.sim.product_limits = config_.devices.sim.product_limits;
   devices.sim.copy_bandwidth = config_.devices.sim.copy_bandwidth;
   devices.sim.place = config_.devices.sim.place == SimPlace::kClient ? ExecutionPlace::kClient
                                                                      : ExecutionPlace::kDaemon;
@@ -271,6 +272,8 @@ void AppImpl::MakeEngines() {
   context_.batching = {.window_ns = static_cast<int64_t>(config_.batching.window_us) * 1000,
                        .max_requests = config_.batching.max_requests,
                        .max_bytes = config_.batching.max_bytes};
+  context_.node = absl::BytesToHexString(node_id_);
+  context_.product_of = [this](int32_t device_id) { return devices_->ProductOf(device_id); };
   context_.local = local_.get();
   context_.control = control_.get();
   context_.workers = workers_->size();

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/cpp/log.h"
+#include "client/cpp/mapped_range.h"
 #include "client/cpp/snapshot_cell.h"
 #include "proto/base/copy_bytes.h"
 #include "proto/base/status.h"
@@ -42,6 +43,10 @@ DirectPath::DirectPath(std::shared_ptr<Session> session, uint64_t channel_id,
         std::vector<Place> places;
         places.reserve(gate_->regions().size());
         for (const direct::Region& region : gate_->regions()) {
+          if (region.kind == direct::RegionKind::kHere &&
+              !IsMapped(region.address, region.address + region.length)) {
+            continue;
+          }
           places.push_back({.begin = region.address,
                             .end = region.address + region.length,
                             .file_offset = region.file_offset,

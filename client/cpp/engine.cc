@@ -14,7 +14,39 @@ namespace {
 
 constexpr int64_t kControlTimeout = 30 * kNanosPerSecond;
 
+void SetProfile(const EngineOptions& options, v1::EngineProfile* profile) {
+  profile->set_engine_kind(EngineKindName(options.kind));
+  for (const std::string& endpoint : options.endpoints) profile->add_endpoints(endpoint);
+  profile->set_net_instance_id(options.net_instance_id);
+  profile->set_force_roce(options.force_roce);
+  for (const EffectiveOption& option : options.effective) {
+    v1::EffectiveOption* shown = profile->add_effective();
+    shown->set_name(option.name);
+    shown->set_value(option.value);
+    shown->set_source(option.source);
+  }
+}
+
 }  // namespace
+
+absl::StatusOr<std::string> Engine::ProductOf(Connection& connection, int32_t device_id) {
+  absl::Status status;
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    HIXLD_ASSIGN_OR_RETURN(const std::shared_ptr<Session> session,
+                           connection.Acquire(Connection::Start::kAllowed));
+    v1::GetDeviceRequest request;
+    request.set_device_id(device_id);
+    v1::GetDeviceResponse response;
+    status = session->rpc().GetDevice(request, &response, MonotonicNanos() + kControlTimeout);
+    if (status.ok()) return response.product();
+    if (!IsSessionLost(status)) break;
+    session->MarkLost(std::string(status.message()));
+  }
+  if (IsSessionLost(status)) return status;
+  // A daemon of an earlier release does not tell.
+  Log(LogLevel::kInfo, absl::StrCat("product of device ", device_id, ": ", status.message()));
+  return std::string();
+}
 
 absl::StatusOr<std::shared_ptr<Engine>> Engine::Open(EngineConfig config) {
   HIXLD_RETURN_IF_ERROR(ParseEndpoint(config.local_engine).status());
@@ -95,6 +127,7 @@ absl::StatusOr<Engine::Attachment> Engine::OpenIn(std::shared_ptr<Session> sessi
   request.mutable_options()->insert(config_.options.for_daemon.begin(),
                                     config_.options.for_daemon.end());
   request.set_device_id(config_.device_id);
+  SetProfile(config_.options, request.mutable_profile());
   v1::OpenEngineResponse response;
   HIXLD_RETURN_IF_ERROR(Noted(live, live.session->rpc().OpenEngine(
                                         request, &response, MonotonicNanos() + kControlTimeout)));

@@ -16,6 +16,7 @@
 #include "absl/status/statusor.h"
 #include "client/cpp/async_connect.h"
 #include "client/cpp/buffer_pool.h"
+#include "client/cpp/channel_pool.h"
 #include "client/cpp/connection.h"
 #include "client/cpp/direct_copies.h"
 #include "client/cpp/memory_table.h"
@@ -32,6 +33,7 @@ struct EngineConfig {
   EngineOptions options;
   bool listen_on_any_port = false;
   int32_t device_id = 0;  // physical
+  std::string product;    // of that device; "" = unknown
   DaemonAddress daemon;
 };
 
@@ -55,10 +57,15 @@ class Engine : private Recoverable {
   // Stops the background connects, then releases everything in the daemon.
   ~Engine() override;
 
+  // The product of a device of the daemon behind `connection`; "" where it does not say. FAILED:
+  // no daemon. The session that it opens lives as long as `connection` is held.
+  static absl::StatusOr<std::string> ProductOf(Connection& connection, int32_t device_id);
+
   // The name under which peers reach it.
   std::string id() const;
   bool auto_connect() const { return config_.options.auto_connect; }
   EngineKind kind() const { return config_.options.kind; }
+  const std::string& product() const { return config_.product; }
 
   // All or none. Writes one handle per range.
   absl::Status Register(const std::vector<MemoryRange>& ranges, std::vector<uint64_t>* handles);
@@ -116,6 +123,7 @@ class Engine : private Recoverable {
 
   // engine_memory.cc
   absl::Status RegisterAll(std::vector<Registration> wanted, std::vector<uint64_t>* handles);
+  absl::Status TryRegisterAll(std::vector<Registration> wanted, std::vector<uint64_t>* handles);
   absl::Status CheckAll(const std::vector<Registration>& wanted,
                         std::vector<Registration>* missing) const;
   absl::Status SendRegistrations(const Attachment& live,
@@ -123,6 +131,19 @@ class Engine : private Recoverable {
   absl::Status RegisterAgain(const Attachment& live) ABSL_EXCLUSIVE_LOCKS_REQUIRED(attach_mutex_);
   absl::StatusOr<std::vector<uint64_t>> RegionsOf(const std::vector<uint64_t>& handles,
                                                   const Attachment& live);
+
+  // Marks a peer as busy while it lives, so that its link is not evicted.
+  class Use {
+   public:
+    Use(Engine* engine, const std::string& remote);
+    ~Use();
+    Use(const Use&) = delete;
+    Use& operator=(const Use&) = delete;
+
+   private:
+    Engine* const engine_;  // nullptr without a channel pool
+    const std::string remote_;
+  };
 
   // engine_links.cc
   absl::Status CheckRemote(const std::string& remote) const;
@@ -137,6 +158,11 @@ class Engine : private Recoverable {
   uint64_t ChannelTo(const std::string& remote, uint64_t session) const;
   void DropLink(const std::string& remote);
   void AfterError(const std::string& remote, const absl::Status& status);
+  // Makes room for a new link to `remote` where a channel pool says so (contract 3.2).
+  // RESOURCE_EXHAUSTED when there is none until `deadline`.
+  absl::Status MakeRoom(const std::string& remote, int64_t deadline);
+  PoolPlan PlanRoomFor(const std::string& remote) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Evict(const std::vector<std::string>& peers);
 
   // engine_direct.cc
   bool CopiedHere(const Attachment& live, const TransferCall& call, int64_t deadline);
@@ -189,11 +215,16 @@ class Engine : private Recoverable {
   struct Link {
     uint64_t session = 0;
     uint64_t channel_id = 0;
+    // Order of the last transfer among all of this engine; 0 = none yet.
+    uint64_t last_used = 0;
   };
   // By peer.
   std::map<std::string, Link> links_ ABSL_GUARDED_BY(mutex_);
   // Peers that a transfer is linking to now.
   std::set<std::string> linking_ ABSL_GUARDED_BY(mutex_);
+  // Calls that are transferring with a peer, or about to; kept with a channel pool only.
+  std::map<std::string, int> busy_ ABSL_GUARDED_BY(mutex_);
+  uint64_t uses_ ABSL_GUARDED_BY(mutex_) = 0;
   RequestTable requests_ ABSL_GUARDED_BY(mutex_);
 
   DirectCopies direct_;

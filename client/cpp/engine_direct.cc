@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "client/cpp/engine.h"
+#include "client/cpp/mapped_range.h"
 #include "proto/base/clock.h"
 
 namespace hixld::client {
@@ -27,6 +28,7 @@ bool Engine::PublishLocal() {
   if (start < next_publish_ns_) return false;
   std::vector<LocalRange> ranges;
   for (const MemoryRange& range : memory_.UsableHostRanges()) {
+    if (!IsMapped(range.address, range.address + range.length)) continue;
     ranges.push_back({.begin = range.address, .end = range.address + range.length});
   }
   direct_.SetLocal(std::make_shared<const LocalRanges>(std::move(ranges)));

@@ -11,15 +11,22 @@
 #include "proto/base/clock.h"
 #include "proto/base/endpoint.h"
 #include "proto/base/status.h"
+#include "proto/base/text_code.h"
 
 namespace hixld::client {
 namespace {
 
 // How much longer than its own timeout a call waits for the daemon's word on it.
 constexpr int64_t kAnswerGrace = 250 * kNanosPerMilli;
+constexpr char kConnectTimedOut[] = "HIXL_001002";
 constexpr int32_t kQuietDisconnectMillis = 1000;
 constexpr int64_t kFirstBackoff = 10 * kNanosPerMilli;
 constexpr int64_t kLastBackoff = 200 * kNanosPerMilli;
+
+absl::Status WithConnectCode(absl::Status status) {
+  return ApiCodeOf(status) == ApiCode::kTimeout ? WithTextCode(std::move(status), kConnectTimedOut)
+                                                : status;
+}
 
 absl::Status NoLink(const std::string& remote) {
   return NotConnected(absl::StrCat("there is no link to ", remote),
@@ -44,7 +51,9 @@ absl::Status Engine::Connect(const std::string& remote, int32_t timeout_ms) {
   HIXLD_RETURN_IF_ERROR(CheckTimeout(timeout_ms));
   HIXLD_RETURN_IF_ERROR(CheckRemote(remote));
   const int64_t deadline = MonotonicNanos() + timeout_ms * kNanosPerMilli;
-  return Idempotent([&](const Attachment& live) { return ConnectIn(live, remote, deadline); });
+  HIXLD_RETURN_IF_ERROR(MakeRoom(remote, deadline));
+  return WithConnectCode(
+      Idempotent([&](const Attachment& live) { return ConnectIn(live, remote, deadline); }));
 }
 
 absl::Status Engine::ConnectIn(const Attachment& live, const std::string& remote,
@@ -116,7 +125,7 @@ void Engine::NoteLink(const std::string& remote, uint64_t session, uint64_t chan
   Link& link = links_[remote];
   // An answer that says "connected already" does not tell the channel.
   if (channel_id == 0 && link.session == session) channel_id = link.channel_id;
-  link = {.session = session, .channel_id = channel_id};
+  link = {.session = session, .channel_id = channel_id, .last_used = link.last_used};
   links_changed_.SignalAll();
 }
 
@@ -173,6 +182,7 @@ absl::StatusOr<bool> Engine::BeginLinking(const Attachment& live, const std::str
 absl::Status Engine::Relink(const Attachment& live, const std::string& remote, bool again,
                             int64_t deadline) {
   HIXLD_RETURN_IF_ERROR(CheckRemote(remote));
+  HIXLD_RETURN_IF_ERROR(MakeRoom(remote, deadline));
   int64_t backoff = kFirstBackoff;
   while (true) {
     const absl::Status status = ConnectIn(live, remote, deadline);
@@ -181,9 +191,80 @@ absl::Status Engine::Relink(const Attachment& live, const std::string& remote, b
     const bool worth_waiting = again && !IsSessionLost(status) &&
                                ApiCodeOf(status) == ApiCode::kFailed &&
                                MonotonicNanos() + backoff < deadline;
-    if (!worth_waiting) return status;
+    if (!worth_waiting) return WithConnectCode(status);
     std::this_thread::sleep_for(std::chrono::nanoseconds(backoff));
     backoff = std::min(backoff * 2, kLastBackoff);
+  }
+}
+
+Engine::Use::Use(Engine* engine, const std::string& remote)
+    : engine_(engine->config_.options.pools_channels() ? engine : nullptr), remote_(remote) {
+  if (engine_ == nullptr) return;
+  MutexLock lock(&engine_->mutex_);
+  ++engine_->busy_[remote_];
+}
+
+Engine::Use::~Use() {
+  if (engine_ == nullptr) return;
+  MutexLock lock(&engine_->mutex_);
+  const auto link = engine_->links_.find(remote_);
+  if (link != engine_->links_.end()) link->second.last_used = ++engine_->uses_;
+  const auto busy = engine_->busy_.find(remote_);
+  if (--busy->second == 0) engine_->busy_.erase(busy);
+  engine_->links_changed_.SignalAll();
+}
+
+PoolPlan Engine::PlanRoomFor(const std::string& remote) {
+  if (links_.count(remote) != 0) return {.room = true};
+  std::set<std::string> busy;
+  for (const auto& [id, request] : requests_.requests()) busy.insert(request.peer);
+  std::vector<PooledLink> links;
+  for (const auto& [peer, link] : links_) {
+    links.push_back({.peer = peer,
+                     .last_used = link.last_used,
+                     .busy = busy_.count(peer) != 0 || busy.count(peer) != 0});
+  }
+  return PlanRoom(config_.options.channel_pool, std::move(links));
+}
+
+absl::Status Engine::MakeRoom(const std::string& remote, int64_t deadline) {
+  if (!config_.options.pools_channels()) return absl::OkStatus();
+  const std::chrono::steady_clock::time_point until{std::chrono::nanoseconds(deadline)};
+  std::vector<std::string> evicted;
+  bool room = false;
+  {
+    MutexLock lock(&mutex_);
+    while (!room) {
+      PoolPlan plan = PlanRoomFor(remote);
+      // A transfer to an evicted peer waits until it is disconnected, and links it again then.
+      for (const std::string& peer : plan.evict) {
+        links_.erase(peer);
+        linking_.insert(peer);
+        evicted.push_back(peer);
+      }
+      room = plan.room;
+      if (!room && !links_changed_.WaitUntil(&mutex_, until)) break;
+    }
+  }
+  Evict(evicted);
+  if (room) return absl::OkStatus();
+  const int64_t most = config_.options.channel_pool.max_channels;
+  return ResourceExhausted(
+      absl::StrCat("all ", most, " links of the channel pool are in use; none to ", remote),
+      {.object = absl::StrCat("engine ", remote),
+       .limit = absl::StrCat(most, " links"),
+       .option = "channel_pool.max_channel",
+       .allowed = "1..512"});
+}
+
+void Engine::Evict(const std::vector<std::string>& peers) {
+  for (const std::string& peer : peers) {
+    const absl::Status status = Disconnect(peer, kQuietDisconnectMillis);
+    Log(LogLevel::kInfo, absl::StrCat("channel pool: disconnected from ", peer, ": ",
+                                      status.ok() ? "ok" : std::string(status.message())));
+    MutexLock lock(&mutex_);
+    linking_.erase(peer);
+    links_changed_.SignalAll();
   }
 }
 

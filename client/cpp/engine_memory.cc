@@ -3,21 +3,25 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "client/cpp/engine.h"
 #include "client/cpp/file_handles.h"
 #include "client/cpp/log.h"
+#include "client/cpp/shared_memory.h"
 #include "proto/base/clock.h"
 #include "proto/base/fd.h"
 #include "proto/base/status.h"
+#include "proto/base/text_code.h"
 
 namespace hixld::client {
 namespace {
 
 // Pinning hundreds of gigabytes for a network card takes minutes.
 constexpr int64_t kRegisterTimeout = 600 * kNanosPerSecond;
+constexpr char kRegistrationFailed[] = "HIXL_001001";
 constexpr int64_t kControlTimeout = 30 * kNanosPerSecond;
 // How many registrations go into one request when everything is registered again.
 constexpr size_t kAgainPerRequest = 4096;
@@ -52,8 +56,9 @@ absl::Status Engine::Register(const std::vector<MemoryRange>& ranges,
   std::vector<Registration> wanted;
   wanted.reserve(ranges.size());
   for (const MemoryRange& range : ranges) {
-    wanted.push_back(
-        {.range = range, .backing = connection_->buffers().Find(range).value_or(MemoryBacking{})});
+    std::optional<MemoryBacking> backing = connection_->buffers().Find(range);
+    if (!backing) backing = SharedMemory::Instance().Find(range);
+    wanted.push_back({.range = range, .backing = std::move(backing).value_or(MemoryBacking{})});
   }
   return RegisterAll(std::move(wanted), handles);
 }
@@ -91,6 +96,11 @@ absl::Status Engine::CheckAll(const std::vector<Registration>& wanted,
 }
 
 absl::Status Engine::RegisterAll(std::vector<Registration> wanted, std::vector<uint64_t>* handles) {
+  return WithTextCode(TryRegisterAll(std::move(wanted), handles), kRegistrationFailed);
+}
+
+absl::Status Engine::TryRegisterAll(std::vector<Registration> wanted,
+                                    std::vector<uint64_t>* handles) {
   MutexLock registering(&register_mutex_);
   std::vector<Registration> missing;
   HIXLD_RETURN_IF_ERROR(CheckAll(wanted, &missing));

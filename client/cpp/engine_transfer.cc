@@ -46,9 +46,10 @@ absl::Status CheckPieces(const BatchView& batch) {
 }
 
 absl::Status UnknownRequest(uint64_t request) {
-  return ParamInvalid(absl::StrCat("transfer request ", request,
-                                   " is unknown: never made, told before, or disconnected"),
-                      {.object = absl::StrCat("transfer request ", request)});
+  return ParamInvalid(
+      absl::StrCat("transfer request ", request,
+                   " is unknown: never made, told before, or disconnected"),
+      {.object = absl::StrCat("transfer request ", request), .text_code = "HIXL_001003"});
 }
 
 }  // namespace
@@ -58,6 +59,7 @@ absl::Status UnknownRequest(uint64_t request) {
 template <typename Send>
 absl::Status Engine::Carry(const std::string& remote, TransferDirection direction,
                            const BatchView& batch, int64_t deadline, Send send) {
+  const Use use(this, remote);
   absl::Status status;
   for (int attempt = 0; attempt < 2; ++attempt) {
     HIXLD_ASSIGN_OR_RETURN(const Attachment live, LinkedTo(remote, deadline));

@@ -10,6 +10,7 @@
 #include "client/cpp/last_error.h"
 #include "client/cpp/log.h"
 #include "client/cpp/prepared_blocks.h"
+#include "client/cpp/shared_memory.h"
 #include "proto/base/status.h"
 #include "proto/base/version.h"
 
@@ -24,6 +25,7 @@ using hixld::client::MemoryRange;
 using hixld::client::PoolBuffer;
 using hixld::client::PreparedBlocks;
 using hixld::client::RecordError;
+using hixld::client::SharedMemory;
 
 std::string ToString(const AscendString& text) {
   return std::string(text.GetString(), text.GetLength());
@@ -151,6 +153,38 @@ Status HixlExt::RegisterMemfd(Hixl& engine, const MemDesc& mem, MemType type, in
     handle = reinterpret_cast<MemHandle>(number);
     return absl::OkStatus();
   });
+}
+
+Status HixlExt::MallocMem(MemType type, size_t length, void** memory) {
+  const auto allocate = [&]() -> absl::Status {
+    HIXLD_RETURN_IF_ERROR(CheckType(type));
+    if (memory == nullptr) {
+      return hixld::ParamInvalid("the place for the address is null", {.object = "memory"});
+    }
+    if (type == MEM_DEVICE) {
+      return hixld::Unsupported(
+          "device memory is not allocated without an engine",
+          {.object = "memory type", .allowed = "MEM_HOST; AllocateBuffer for device memory"});
+    }
+    HIXLD_ASSIGN_OR_RETURN(const uint64_t address, SharedMemory::Instance().Allocate(length));
+    *memory = reinterpret_cast<void*>(address);
+    return absl::OkStatus();
+  };
+  return RecordError(allocate());
+}
+
+Status HixlExt::FreeMem(void* memory) {
+  return RecordError(SharedMemory::Instance().Free(reinterpret_cast<uint64_t>(memory)));
+}
+
+Status HixlExt::ExportMem(const void* memory) {
+  if (!SharedMemory::Instance().Contains(reinterpret_cast<uint64_t>(memory))) {
+    return RecordError(hixld::ParamInvalid("the address is no memory of MallocMem",
+                                           {.object = "memory", .allowed = "memory of MallocMem"}));
+  }
+  return RecordError(hixld::Unsupported(
+      "there is no fabric memory here from which a shareable handle could be made",
+      {.object = "memory", .allowed = "A3 nodes with fabric memory"}));
 }
 
 Status HixlExt::TransferSync(Hixl& engine, const AscendString& remote_engine, TransferOp operation,

@@ -48,24 +48,37 @@ absl::Status Hixl::HixlImpl::Initialize(const AscendString& local_engine,
                                         const std::map<AscendString, AscendString>& options,
                                         const InitializeExtArgs& args) {
   hixld::MutexLock initializing(&initialize_mutex_);
-  const OptionsContext context = OptionsContext::System();
+  OptionsContext context = OptionsContext::System();
+  const std::shared_ptr<Engine> running = Current();
+  if (running != nullptr) context.soc_name = running->product();
+  const OptionMap given = ToOptionMap(options);
   EngineConfig config;
-  HIXLD_ASSIGN_OR_RETURN(config.options, ParseOptions(ToOptionMap(options), context));
+  HIXLD_ASSIGN_OR_RETURN(config.options, ParseOptions(given, context));
   config.local_engine = ToString(local_engine);
   HIXLD_RETURN_IF_ERROR(hixld::ParseEndpoint(config.local_engine).status());
-  {
-    hixld::MutexLock lock(&mutex_);
-    if (engine_ != nullptr) return absl::OkStatus();
-  }
+  if (running != nullptr) return absl::OkStatus();
   config.listen_on_any_port = args.listen_on_any_port;
   HIXLD_ASSIGN_OR_RETURN(config.device_id, hixld::client::BoundDevice(
                                                args.device_id, context.getenv("ASCEND_DEVICE_ID"),
                                                context.getenv("ASCEND_RT_VISIBLE_DEVICES")));
   HIXLD_ASSIGN_OR_RETURN(config.daemon, hixld::client::FindDaemon());
+  // Held until the engine is open, so that both use one session.
+  const auto connection = hixld::client::Connection::Get(config.daemon);
+  HIXLD_ASSIGN_OR_RETURN(config.product, Engine::ProductOf(*connection, config.device_id));
+  if (!config.product.empty()) {
+    // The product may decide which engine it is, and so what is allowed (contract 3.3).
+    context.soc_name = config.product;
+    HIXLD_ASSIGN_OR_RETURN(config.options, ParseOptions(given, context));
+  }
   HIXLD_ASSIGN_OR_RETURN(std::shared_ptr<Engine> engine, Engine::Open(std::move(config)));
   hixld::MutexLock lock(&mutex_);
   engine_ = std::move(engine);
   return absl::OkStatus();
+}
+
+std::shared_ptr<Engine> Hixl::HixlImpl::Current() const {
+  hixld::MutexLock lock(&mutex_);
+  return engine_;
 }
 
 void Hixl::HixlImpl::Finalize() {

@@ -26,6 +26,8 @@ class __attribute__((visibility("hidden"))) Hixl::HixlImpl {
                           const std::map<AscendString, AscendString>& options,
                           const InitializeExtArgs& args);
   void Finalize();
+  // nullptr when there is none.
+  std::shared_ptr<hixld::client::Engine> Current() const;
   // The object was made by the process that this one was forked from.
   bool inherited() const { return hixld::client::ForkGeneration() != generation_; }
 

@@ -10,6 +10,29 @@ namespace hixld::client {
 
 using nlohmann::json;
 
+namespace {
+
+// A value for messages. What is nested is not written out: that takes as much stack as it is deep.
+std::string Shown(const json& value) {
+  for (const json& entry : value) {
+    if (entry.is_structured()) return absl::StrCat("a nested ", value.type_name());
+  }
+  return value.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+// Digits with at most a sign before them: nothing that a number parser skips or guesses.
+bool IsDecimal(const std::string& text) {
+  const size_t first = !text.empty() && text.front() == '-' ? 1 : 0;
+  return text.size() > first && text.find_first_not_of("0123456789", first) == std::string::npos;
+}
+
+// The same with a fraction and an exponent.
+bool IsNumeric(const std::string& text) {
+  return !text.empty() && text.find_first_not_of("0123456789.eE+-") == std::string::npos;
+}
+
+}  // namespace
+
 absl::StatusOr<json> ParseJsonObject(const std::string& text, const char* option) {
   json value = json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!value.is_object()) {
@@ -27,8 +50,7 @@ const json* JsonFields::Find(const std::string& key) const {
 
 absl::Status JsonFields::Bad(const std::string& key, const std::string& allowed) const {
   const json* value = Find(key);
-  const std::string shown =
-      value == nullptr ? "nothing" : value->dump(-1, ' ', false, json::error_handler_t::replace);
+  const std::string shown = value == nullptr ? "nothing" : Shown(*value);
   return ParamInvalid(absl::StrCat("option ", option_, ": ", key, " is ", shown.substr(0, 200),
                                    ", allowed is ", allowed),
                       {.object = absl::StrCat("option ", option_, ", field ", key),
@@ -50,7 +72,8 @@ absl::StatusOr<std::optional<int64_t>> JsonFields::Int(const std::string& key, i
     number = value->get<int64_t>();
     valid = true;
   } else if (value->is_string()) {
-    valid = absl::SimpleAtoi(value->get_ref<const std::string&>(), &number);
+    valid = IsDecimal(value->get_ref<const std::string&>()) &&
+            absl::SimpleAtoi(value->get_ref<const std::string&>(), &number);
   }
   if (!valid || number < low || number > high) {
     return Bad(key, absl::StrCat("an integer in ", low, "..", high));
@@ -74,7 +97,8 @@ absl::StatusOr<std::optional<double>> JsonFields::Fraction(const std::string& ke
     number = value->get<double>();
     valid = true;
   } else if (value->is_string()) {
-    valid = absl::SimpleAtod(value->get_ref<const std::string&>(), &number);
+    valid = IsNumeric(value->get_ref<const std::string&>()) &&
+            absl::SimpleAtod(value->get_ref<const std::string&>(), &number);
   }
   if (!valid || !(number > 0.0 && number < 1.0)) return Bad(key, "a number between 0 and 1");
   return number;

@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/cpp/log.h"
+#include "client/cpp/text_codes.h"
 
 namespace hixld::client {
 namespace {
@@ -18,6 +19,15 @@ std::string OneLine(const absl::Status& status, const ErrorInfo& info) {
   add("allowed", info.allowed);
   add("option", info.option);
   add("code", info.text_code);
+  if (const TextCode* code = FindTextCode(info.text_code)) {
+    absl::StrAppend(&text, " (", code->meaning, ")");
+    add("cause", code->cause);
+    add("advice", code->advice);
+  }
+  // What a program passed in must not end the text, nor make it more than a line.
+  for (char& c : text) {
+    if (static_cast<unsigned char>(c) < ' ') c = '?';
+  }
   return text;
 }
 

@@ -58,6 +58,11 @@ absl::StatusOr<std::string> ParseEndpointEntry(const json& entry) {
   }
   if (!comm_id) return fields.Bad("comm_id", "a string");
   HIXLD_RETURN_IF_ERROR(CheckCommId(fields, *protocol, *comm_id));
+  for (const char* optional : {"plane", "dst_eid", "server_id"}) {
+    HIXLD_RETURN_IF_ERROR(fields.String(optional).status());
+  }
+  const auto info = entry.find("device_info");
+  if (info != entry.end() && !info->is_object()) return fields.Bad("device_info", "an object");
   return absl::StrCat(*protocol, ":", *placement);
 }
 
@@ -73,7 +78,10 @@ absl::StatusOr<LocalCommRes> ParseLocalCommRes(const std::string& text) {
   const JsonFields fields(object, kOption);
   HIXLD_ASSIGN_OR_RETURN(const auto net_instance, fields.String("net_instance_id"));
   const auto list = object.find("endpoint_list");
-  if (list == object.end()) return result;
+  if (list == object.end()) {
+    result.net_instance_id = net_instance.value_or("");
+    return result;
+  }
   if (!list->is_array()) return fields.Bad("endpoint_list", "an array of objects");
   bool rtp = false;
   bool uboe = false;
@@ -85,6 +93,7 @@ absl::StatusOr<LocalCommRes> ParseLocalCommRes(const std::string& text) {
     result.endpoints.push_back(std::move(endpoint));
   }
   if (rtp && uboe) return fields.Bad("endpoint_list", "ub_rtp or uboe, not both");
+  result.net_instance_id = net_instance.value_or("");
   // Without an identity the list is not usable and is generated (contract 3.4).
   if (!net_instance || net_instance->empty()) result.endpoints.clear();
   return result;

@@ -10,6 +10,7 @@ namespace hixld::client {
 
 struct LocalCommRes {
   std::string version;
+  std::string net_instance_id;
   // "roce:device", ... of a version 1.3 endpoint list; empty when it is to be generated.
   std::vector<std::string> endpoints;
 };

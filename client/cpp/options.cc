@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdlib>
 #include <initializer_list>
 #include <utility>
@@ -14,6 +13,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "client/cpp/channel_pool.h"
 #include "client/cpp/json_fields.h"
 #include "client/cpp/local_comm_res.h"
 #include "proto/base/fd.h"
@@ -39,7 +39,28 @@ constexpr char kAliasPrefix[] = "adxl.";
 constexpr const char* kProtocolDescriptions[] = {"roce:device", "hccs:device",   "ub_ctp:device",
                                                  "uboe:device", "ub_rtp:device", "roce:host",
                                                  "ub_ctp:host"};
+constexpr char kProtocolDesc[] = "comm_resource_config.protocol_desc";
+constexpr char kEngine[] = "engine";
+constexpr char kIntraRoce[] = "HCCL_INTRA_ROCE_ENABLE";
+constexpr char k950[] = "Ascend950";
 constexpr size_t kMaxCommResFileBytes = 1048576;
+// Of a LocalCommRes, in what operators see.
+constexpr size_t kMaxShownBytes = 400;
+
+// Where values came from; what is not noted came from an option when that is given, and is the
+// default otherwise.
+class Sources {
+ public:
+  void Set(const std::string& key, std::string source) { noted_[key] = std::move(source); }
+  std::string Of(const std::string& key, bool given) const {
+    const auto found = noted_.find(key);
+    if (found != noted_.end()) return found->second;
+    return given ? "option" : "default";
+  }
+
+ private:
+  std::map<std::string, std::string> noted_;
+};
 
 absl::Status BadOption(const std::string& key, const std::string& value,
                        const std::string& allowed) {
@@ -92,7 +113,8 @@ absl::StatusOr<int64_t> ParseNumber(const std::string& key, const std::string& v
 
 // An RDMA number: from the option, else from the environment, else the default.
 absl::Status ParseRdmaNumber(const OptionsContext& context, const char* key, const char* variable,
-                             int64_t high, int64_t step, OptionMap* options, int64_t* target) {
+                             int64_t high, int64_t step, OptionMap* options, Sources* sources,
+                             int64_t* target) {
   const std::string* value = FindOption(*options, key);
   std::string name = key;
   std::string text = value == nullptr ? "" : *value;
@@ -105,6 +127,7 @@ absl::Status ParseRdmaNumber(const OptionsContext& context, const char* key, con
     return absl::OkStatus();
   }
   HIXLD_ASSIGN_OR_RETURN(*target, ParseNumber(name, text, 0, high, step));
+  if (name != key) sources->Set(key, absl::StrCat("environment ", variable));
   (*options)[key] = text;
   return absl::OkStatus();
 }
@@ -177,7 +200,7 @@ absl::Status ParseFabric(const json& object, FabricMemoryOptions* fabric) {
 }
 
 absl::Status ParseProtocols(const JsonFields& fields, std::vector<std::string>* protocols) {
-  const std::string key = "comm_resource_config.protocol_desc";
+  const std::string key = kProtocolDesc;
   HIXLD_ASSIGN_OR_RETURN(auto values, fields.Strings(key));
   if (!values) return absl::OkStatus();
   bool uboe = false;
@@ -208,17 +231,25 @@ absl::Status ParseChannelPool(const JsonFields& fields, const json& object,
                       "both waterlines or none, and both with channel_pool.max_channel");
   }
   if (!high) return absl::OkStatus();
-  const auto channels = [pool](double line) {
-    return std::max(1.0, std::floor(static_cast<double>(pool->max_channels) * line));
-  };
-  if (channels(*pool->high_waterline) - channels(*pool->low_waterline) < 1.0) {
+  if (LinksAt(pool->max_channels, *pool->high_waterline) <=
+      LinksAt(pool->max_channels, *pool->low_waterline)) {
     return fields.Bad("channel_pool.high_waterline",
                       "at least one channel more than channel_pool.low_waterline stands for");
   }
   return absl::OkStatus();
 }
 
-absl::Status ParseResources(const OptionMap& options, EngineOptions* parsed,
+// Every field of GlobalResourceConfig that is given, under its flat name.
+void NoteResources(const json& object, Sources* sources) {
+  for (const auto& [key, value] : object.items()) sources->Set(key, kResources);
+  const auto nested = object.find("fabric_memory");
+  if (nested == object.end()) return;
+  for (const auto& [key, value] : nested->items()) {
+    sources->Set(absl::StrCat("fabric_memory.", key), kResources);
+  }
+}
+
+absl::Status ParseResources(const OptionMap& options, EngineOptions* parsed, Sources* sources,
                             std::string* comm_res_path) {
   const std::string* value = FindOption(options, kResources);
   if (value == nullptr || value->empty()) return absl::OkStatus();
@@ -239,12 +270,13 @@ absl::Status ParseResources(const OptionMap& options, EngineOptions* parsed,
   HIXLD_ASSIGN_OR_RETURN(const auto path, fields.String("local_comm_res_path"));
   if (path && path->empty()) return fields.Bad("local_comm_res_path", "the path of a file");
   *comm_res_path = path.value_or("");
+  NoteResources(object, sources);
   return absl::OkStatus();
 }
 
 // The text of LocalCommRes, from the option or, if that is empty, from the named file.
 absl::Status ResolveCommRes(const OptionsContext& context, const std::string& path,
-                            OptionMap* options) {
+                            OptionMap* options, Sources* sources) {
   const std::string* value = FindOption(*options, kCommRes);
   if (value != nullptr && !value->empty()) return absl::OkStatus();
   options->erase(kCommRes);
@@ -254,6 +286,7 @@ absl::Status ResolveCommRes(const OptionsContext& context, const std::string& pa
     return Annotate(content.status(), "option GlobalResourceConfig: local_comm_res_path");
   }
   (*options)[kCommRes] = *std::move(content);
+  sources->Set(kCommRes, absl::StrCat("file ", path));
   return absl::OkStatus();
 }
 
@@ -274,27 +307,55 @@ absl::Status CheckFilter(const LocalCommRes& resources, const std::vector<std::s
        .allowed = listed});
 }
 
+// The endpoints that LocalCommRes lists, as far as protocol_desc allows them; else what
+// protocol_desc names.
+void SetEndpoints(const LocalCommRes& resources, EngineOptions* parsed) {
+  if (resources.endpoints.empty()) {
+    parsed->endpoints = parsed->protocols;
+    return;
+  }
+  for (const std::string& endpoint : resources.endpoints) {
+    const auto& allowed = parsed->protocols;
+    if (allowed.empty() || std::find(allowed.begin(), allowed.end(), endpoint) != allowed.end()) {
+      parsed->endpoints.push_back(endpoint);
+    }
+  }
+}
+
+// The first rule that applies decides (contract 3.3).
 absl::Status SelectKind(const OptionsContext& context, bool fabric, const OptionMap& options,
-                        EngineOptions* parsed) {
-  bool hixl = !parsed->protocols.empty() || absl::StrContains(context.soc_name, "Ascend950");
-  if (const std::string* text = FindOption(options, kCommRes)) {
-    HIXLD_ASSIGN_OR_RETURN(const LocalCommRes resources, ParseLocalCommRes(*text));
+                        EngineOptions* parsed, Sources* sources) {
+  LocalCommRes resources;
+  const std::string* text = FindOption(options, kCommRes);
+  if (text != nullptr) {
+    HIXLD_ASSIGN_OR_RETURN(resources, ParseLocalCommRes(*text));
     HIXLD_RETURN_IF_ERROR(CheckFilter(resources, parsed->protocols));
-    hixl = resources.version == "1.3";
   }
-  if (fabric) {
-    parsed->kind = EngineKind::kFabric;
+  parsed->net_instance_id = resources.net_instance_id;
+  SetEndpoints(resources, parsed);
+  const auto choose = [&](EngineKind kind, std::string reason) {
+    parsed->kind = kind;
+    sources->Set(kEngine, std::move(reason));
     return absl::OkStatus();
+  };
+  if (fabric) return choose(EngineKind::kFabric, kFabric);
+  if (text != nullptr) {
+    return choose(resources.version == "1.3" ? EngineKind::kHixl : EngineKind::kComm,
+                  absl::StrCat("LocalCommRes version ", resources.version.substr(0, 20)));
   }
-  parsed->kind = hixl ? EngineKind::kHixl : EngineKind::kComm;
-  return absl::OkStatus();
+  if (!parsed->protocols.empty()) return choose(EngineKind::kHixl, kProtocolDesc);
+  if (absl::StrContains(context.soc_name, k950)) {
+    return choose(EngineKind::kHixl, absl::StrCat("product ", context.soc_name));
+  }
+  return choose(EngineKind::kComm, "default");
 }
 
 // What this kind of engine does not take (contract 3.1, column "Engines").
 absl::Status CheckWhiteList(const OptionMap& options, const EngineOptions& parsed) {
   if (parsed.kind == EngineKind::kComm) return absl::OkStatus();
   if (parsed.kind == EngineKind::kHixl) {
-    if (const std::string* value = FindOption(options, kFabric)) {
+    const std::string* value = FindOption(options, kFabric);
+    if (value != nullptr && !value->empty()) {
       return BadOption(kFabric, *value,
                        "absent with LocalCommRes 1.3, protocol_desc or an Ascend950");
     }
@@ -306,6 +367,46 @@ absl::Status CheckWhiteList(const OptionMap& options, const EngineOptions& parse
                                   " engine that the other options ask for"));
   }
   return absl::OkStatus();
+}
+
+// What an operator shall see: every setting, its value, where it came from.
+std::vector<EffectiveOption> Effective(const OptionMap& given, const EngineOptions& parsed,
+                                       const Sources& sources) {
+  std::vector<EffectiveOption> all;
+  const auto add = [&](const std::string& name, std::string value) {
+    const std::string* option = FindOption(given, name.c_str());
+    all.push_back(
+        {name, std::move(value), sources.Of(name, option != nullptr && !option->empty())});
+  };
+  const auto number = [&](const char* name, int64_t value) { add(name, absl::StrCat(value)); };
+  const auto flag = [&](const char* name, bool value) { add(name, value ? "1" : "0"); };
+  add(kEngine, EngineKindName(parsed.kind));
+  number(kTrafficClass, parsed.traffic_class);
+  number(kServiceLevel, parsed.service_level);
+  add(kBufferPool, absl::StrCat(parsed.relay_buffers, ":", parsed.relay_buffer_mib));
+  flag(kFabric, parsed.kind == EngineKind::kFabric);
+  flag(kAutoConnect, parsed.auto_connect);
+  const std::string* resources = FindOption(given, kCommRes);
+  if (resources != nullptr) add(kCommRes, resources->substr(0, kMaxShownBytes));
+  number("connect_pool.thread_num", parsed.connect_threads);
+  number("connect_pool.task_queue_capacity", parsed.connect_queue_capacity);
+  if (!parsed.protocols.empty()) add(kProtocolDesc, absl::StrJoin(parsed.protocols, ", "));
+  if (parsed.listen_port != 0) number("comm_resource_config.listen_port", parsed.listen_port);
+  number("comm_resource_config.qos", parsed.qos);
+  number("comm_resource_config.max_active_channels", parsed.max_active_channels);
+  if (parsed.pools_channels()) {
+    number("channel_pool.max_channel", parsed.channel_pool.max_channels);
+    add("channel_pool.high_waterline", absl::StrCat(*parsed.channel_pool.high_waterline));
+    add("channel_pool.low_waterline", absl::StrCat(*parsed.channel_pool.low_waterline));
+  }
+  if (parsed.kind == EngineKind::kFabric) {
+    number("fabric_memory.max_capacity", parsed.fabric.max_capacity_tib);
+    number("fabric_memory.start_address", parsed.fabric.start_address_tib);
+    number("fabric_memory.task_stream_num", parsed.fabric.task_streams);
+    add("fabric_memory.enable_aicpu_unfold", parsed.fabric.aicpu_unfold ? "true" : "false");
+  }
+  if (parsed.force_roce) add(kIntraRoce, "1");
+  return all;
 }
 
 absl::StatusOr<std::string> ReadCommResFile(const std::string& path) {
@@ -354,7 +455,7 @@ absl::Status ParseDirect(const OptionsContext& context, bool* direct) {
   const std::string text = context.getenv("HIXLD_DIRECT").value_or("");
   if (!text.empty() && text != "on" && text != "off") {
     return ParamInvalid(absl::StrCat("HIXLD_DIRECT is \"", text, "\""),
-                        {.object = "HIXLD_DIRECT", .allowed = "on, off"});
+                        {.object = "HIXLD_DIRECT", .option = "HIXLD_DIRECT", .allowed = "on, off"});
   }
   *direct = text != "off";
   return absl::OkStatus();
@@ -375,22 +476,31 @@ absl::StatusOr<EngineOptions> ParseOptions(const OptionMap& options,
                                            const OptionsContext& context) {
   HIXLD_ASSIGN_OR_RETURN(OptionMap plain, ResolveAliases(options));
   EngineOptions parsed;
+  Sources sources;
   HIXLD_RETURN_IF_ERROR(ParseRdmaNumber(context, kTrafficClass, "HCCL_RDMA_TC", 255, 4, &plain,
-                                        &parsed.traffic_class));
-  HIXLD_RETURN_IF_ERROR(
-      ParseRdmaNumber(context, kServiceLevel, "HCCL_RDMA_SL", 7, 1, &plain, &parsed.service_level));
+                                        &sources, &parsed.traffic_class));
+  HIXLD_RETURN_IF_ERROR(ParseRdmaNumber(context, kServiceLevel, "HCCL_RDMA_SL", 7, 1, &plain,
+                                        &sources, &parsed.service_level));
   HIXLD_RETURN_IF_ERROR(ParseBufferPool(plain, &parsed));
   HIXLD_ASSIGN_OR_RETURN(const auto fabric, ParseSwitch(plain, kFabric, true));
   HIXLD_ASSIGN_OR_RETURN(const auto auto_connect, ParseSwitch(plain, kAutoConnect, false));
   parsed.auto_connect = auto_connect.value_or(false);
   std::string comm_res_path;
-  HIXLD_RETURN_IF_ERROR(ParseResources(plain, &parsed, &comm_res_path));
-  HIXLD_RETURN_IF_ERROR(ResolveCommRes(context, comm_res_path, &plain));
-  HIXLD_RETURN_IF_ERROR(SelectKind(context, fabric.value_or(false), plain, &parsed));
+  HIXLD_RETURN_IF_ERROR(ParseResources(plain, &parsed, &sources, &comm_res_path));
+  HIXLD_RETURN_IF_ERROR(ResolveCommRes(context, comm_res_path, &plain, &sources));
+  HIXLD_RETURN_IF_ERROR(SelectKind(context, fabric.value_or(false), plain, &parsed, &sources));
   HIXLD_RETURN_IF_ERROR(CheckWhiteList(plain, parsed));
   HIXLD_RETURN_IF_ERROR(ParseDirect(context, &parsed.direct));
+  parsed.force_roce = context.getenv(kIntraRoce).value_or("") == "1";
+  if (parsed.force_roce) sources.Set(kIntraRoce, "environment");
   // A channel pool makes transfers connect by themselves (contract 3.2).
-  if (parsed.channel_pool.high_waterline) parsed.auto_connect = true;
+  if (parsed.pools_channels() && !parsed.auto_connect) {
+    parsed.auto_connect = true;
+    sources.Set(kAutoConnect, "channel_pool.high_waterline");
+  }
+  // Only the default engine relays.
+  if (parsed.kind != EngineKind::kComm) parsed.relay_buffers = parsed.relay_buffer_mib = 0;
+  parsed.effective = Effective(plain, parsed, sources);
   // By this the daemon knows what unregistered memory means to the engine (contract 1.8, 1.11).
   if (parsed.kind != EngineKind::kComm) {
     plain.erase(kBufferPool);

@@ -37,6 +37,13 @@ struct ChannelPoolOptions {
   std::optional<double> low_waterline;
 };
 
+// One setting that took effect, for operators.
+struct EffectiveOption {
+  std::string name;
+  std::string value;
+  std::string source;  // "default", "option", "environment HCCL_RDMA_TC", "file ...", ...
+};
+
 struct EngineOptions {
   EngineKind kind = EngineKind::kComm;
   bool auto_connect = false;
@@ -53,11 +60,23 @@ struct EngineOptions {
   int64_t qos = 0;
   int64_t max_active_channels = 128;
   std::vector<std::string> protocols;  // "roce:device", ...
+  // What protocol_desc leaves of LocalCommRes's endpoints, else what it names; empty: the daemon
+  // generates them.
+  std::vector<std::string> endpoints;
+  std::string net_instance_id;
+  // HCCL_INTRA_ROCE_ENABLE=1: of generated endpoints only RoCE is kept.
+  bool force_roce = false;
   FabricMemoryOptions fabric;
   ChannelPoolOptions channel_pool;
+  // Links are evicted to make room for others (contract 3.2).
+  bool pools_channels() const {
+    return kind == EngineKind::kComm && channel_pool.high_waterline.has_value();
+  }
   // What the daemon is told: plain keys, aliases and environment resolved, local_comm_res_path
   // replaced by the file's content.
   OptionMap for_daemon;
+  // Everything above with where it came from, in the order of the contract's tables.
+  std::vector<EffectiveOption> effective;
 };
 
 struct OptionsContext {

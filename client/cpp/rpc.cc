@@ -75,6 +75,7 @@ class GrpcRpc : public Rpc {
   HIXLD_CLIENT_CALL(Transfer)
   HIXLD_CLIENT_CALL(SubmitTransfer)
   HIXLD_CLIENT_CALL(GetTransferStatus)
+  HIXLD_CLIENT_CALL(GetDevice)
   HIXLD_CLIENT_CALL(SendNotify)
   HIXLD_CLIENT_CALL(GetNotifies)
 #undef HIXLD_CLIENT_CALL

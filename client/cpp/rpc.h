@@ -49,6 +49,8 @@ class Rpc {
                                          v1::GetTransferStatusResponse* response,
                                          int64_t deadline) = 0;
 
+  virtual absl::Status GetDevice(const v1::GetDeviceRequest& request,
+                                 v1::GetDeviceResponse* response, int64_t deadline) = 0;
   virtual absl::Status SendNotify(const v1::SendNotifyRequest& request,
                                   v1::SendNotifyResponse* response, int64_t deadline) = 0;
   virtual absl::Status GetNotifies(const v1::GetNotifiesRequest& request,

@@ -1,6 +1,14 @@
 #include "daemon/device/backend.h"
 
+#include "absl/strings/str_cat.h"
+#include "proto/base/status.h"
+
 namespace hixld {
+
+absl::Status DeviceLayerError(absl::string_view backend, int32_t device_id,
+                              const absl::Status& status) {
+  return Annotate(status, absl::StrCat("device layer (", backend, ", device ", device_id, ")"));
+}
 
 std::vector<std::string> CapabilityNames(const DeviceCapabilities& capabilities) {
   std::vector<std::string> names;

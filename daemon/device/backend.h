@@ -38,10 +38,17 @@ struct DeviceDescription {
   int32_t device_id = 0;  // physical
   std::string backend;
   std::string product;  // "Ascend910B3" and the like; "host" for the host backend
+  // What the product refuses is refused here.
+  bool product_limits = false;
   uint64_t memory_bytes = 0;
   uint64_t memory_used = 0;
   DeviceCapabilities capabilities;
 };
+
+// Marks an error as the device layer's, so that it is told apart from hixld's own: the message
+// begins with "device layer (BACKEND, device N): ".
+absl::Status DeviceLayerError(absl::string_view backend, int32_t device_id,
+                              const absl::Status& status);
 
 // One allocation of device memory; freed when the last reference goes, which may take long.
 class DeviceAllocation {

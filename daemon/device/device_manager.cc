@@ -39,6 +39,15 @@ absl::StatusOr<std::unique_ptr<DeviceManager>> DeviceManager::Create(const Devic
                            .allowed = KnownBackends()});
     }
   }
+  if (options.sim.product_limits && ProductFormOf(options.sim.product) == ProductForm::kUnknown) {
+    return ParamInvalid(
+        absl::StrCat(
+            "product \"", options.sim.product,
+            "\" has no limits that are known; allowed for devices.sim.product: ", KnownProducts()),
+        {.object = absl::StrCat("product ", options.sim.product),
+         .option = "devices.sim.product",
+         .allowed = KnownProducts()});
+  }
   auto manager = std::make_unique<DeviceManager>();
   for (const Registration& registration : kBackends) {
     if (std::find(options.backends.begin(), options.backends.end(), registration.name) ==
@@ -66,13 +75,24 @@ absl::StatusOr<DeviceBackend*> DeviceManager::Find(int32_t device_id) const {
                        .allowed = known.empty() ? "none: no backend has devices" : known});
 }
 
-DeviceCapabilities DeviceManager::CapabilitiesOf(int32_t device_id) const {
+DeviceDescription DeviceManager::DescriptionOf(int32_t device_id) const {
   const auto found = by_device_.find(device_id);
   if (found == by_device_.end()) return {};
-  for (const DeviceDescription& device : found->second->Devices()) {
-    if (device.device_id == device_id) return device.capabilities;
+  for (DeviceDescription& device : found->second->Devices()) {
+    if (device.device_id == device_id) return std::move(device);
   }
   return {};
+}
+
+DeviceCapabilities DeviceManager::CapabilitiesOf(int32_t device_id) const {
+  return DescriptionOf(device_id).capabilities;
+}
+
+Product DeviceManager::ProductOf(int32_t device_id) const {
+  const DeviceDescription device = DescriptionOf(device_id);
+  return {.name = device.product,
+          .form = ProductFormOf(device.product),
+          .limits = device.product_limits};
 }
 
 std::vector<DeviceDescription> DeviceManager::List() const {

@@ -193,6 +193,7 @@ class SimBackend : public DeviceBackend {
       result.push_back({.device_id = device->id,
                         .backend = "sim",
                         .product = options_.product,
+                        .product_limits = options_.product_limits,
                         .memory_bytes = options_.memory_bytes,
                         .memory_used = device->memory->stats().used_bytes,
                         .capabilities = {.allocate = true,

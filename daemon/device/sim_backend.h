@@ -16,6 +16,8 @@ struct SimBackendOptions {
   int32_t count = 2;
   uint64_t memory_bytes = uint64_t{1} << 30;  // of each device
   std::string product = "Ascend910B3";
+  // Refuse what the product refuses; the product must be a known one.
+  bool product_limits = false;
   // Bytes per second of each device's copy engine; 0: as fast as the CPU copies.
   uint64_t copy_bandwidth = 0;
   // kClient: as if only the owner's process could reach its memory, like a backend that cannot

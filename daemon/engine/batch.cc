@@ -106,6 +106,16 @@ void AddSplit(const std::vector<RegionPart>& local, const std::vector<RegionPart
   }
 }
 
+absl::Status CheckParts(const LinkRule& rule, size_t index, const std::vector<RegionPart>& local,
+                        const std::vector<RegionPart>& remote) {
+  for (const RegionPart& l : local) {
+    for (const RegionPart& r : remote) {
+      HIXLD_RETURN_IF_ERROR(rule.Check(index, l.region->type, r.region->type));
+    }
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 OwnedBatch::OwnedBatch(const BatchView& view)
@@ -174,7 +184,8 @@ absl::Status CheckOneKind(const BatchView& batch, const RegionSnapshot& local,
 }
 
 absl::Status PlanBatch(const BatchView& batch, const RegionSnapshot& local,
-                       const RegionSnapshot& remote, bool remote_here, BatchPlan* plan) {
+                       const RegionSnapshot& remote, bool remote_here, BatchPlan* plan,
+                       const LinkRule* rule) {
   SideResolver local_side(local, BatchSide::kLocal);
   SideResolver remote_side(remote, BatchSide::kRemote);
   PieceBuilder builder(remote_here, plan);
@@ -186,6 +197,7 @@ absl::Status PlanBatch(const BatchView& batch, const RegionSnapshot& local,
     const Region* l = length == 0 ? nullptr : local_side.Find(batch.local[i], length);
     const Region* r = length == 0 ? nullptr : remote_side.Find(batch.remote[i], length);
     if (l != nullptr && r != nullptr) {
+      if (rule != nullptr) HIXLD_RETURN_IF_ERROR(rule->Check(i, l->type, r->type));
       builder.Add(l, l->access_offset + (batch.local[i] - l->address), r, batch.remote[i], length);
     } else {
       plan->refused = BatchSide::kLocal;
@@ -195,6 +207,8 @@ absl::Status PlanBatch(const BatchView& batch, const RegionSnapshot& local,
       plan->refused = BatchSide::kRemote;
       HIXLD_RETURN_IF_ERROR(remote_side.Parts(i, batch.remote[i], length, &remote_parts));
       plan->unregistered = false;
+      plan->refused = BatchSide::kLocal;
+      if (rule != nullptr) HIXLD_RETURN_IF_ERROR(CheckParts(*rule, i, local_parts, remote_parts));
       AddSplit(local_parts, remote_parts, batch.remote[i], &builder);
     }
     if (plan->bytes + length < plan->bytes) {

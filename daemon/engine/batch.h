@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "daemon/engine/link_rule.h"
 #include "daemon/memory/region.h"
 #include "daemon/memory/uncovered.h"
 #include "transports/transport.h"
@@ -65,8 +66,9 @@ absl::Status CheckOneKind(const BatchView& batch, const RegionSnapshot& local,
 // neighbours that are adjacent on both sides within the same regions. `remote_here`: the remote
 // regions belong to an engine of this daemon and the pieces refer to their memory; otherwise
 // pieces carry remote addresses. PARAM_INVALID names the descriptor, the side, the range and the
-// nearest region.
+// nearest region. `rule`: what the products allow, or nullptr; what it refuses is UNSUPPORTED.
 absl::Status PlanBatch(const BatchView& batch, const RegionSnapshot& local,
-                       const RegionSnapshot& remote, bool remote_here, BatchPlan* plan);
+                       const RegionSnapshot& remote, bool remote_here, BatchPlan* plan,
+                       const LinkRule* rule = nullptr);
 
 }  // namespace hixld

@@ -9,6 +9,7 @@
 
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
+#include "daemon/engine/link_rule.h"
 #include "daemon/engine/notify_queue.h"
 #include "daemon/engine/transfer.h"
 #include "daemon/link/link.h"
@@ -57,6 +58,8 @@ struct Channel {
   std::shared_ptr<TransferRoute> remote_route;
   // With `local`: its share of that engine's queue.
   std::shared_ptr<NotifySource> notify_source;
+  // What the two products allow; nullptr: everything. Set when it opens.
+  std::shared_ptr<const LinkRule> rule;
   std::vector<std::shared_ptr<ConnectWaiter>> waiters;
   // The client's own copies on this channel; null: none were granted. Locks of a gate are taken
   // under no lock of an engine, except to look at it.

@@ -107,6 +107,8 @@ EngineDescription Engine::Describe() {
   description.identity = identity_;
   description.listen_port = listener_ == nullptr ? 0 : listener_->port();
   description.options = options_.given;
+  description.kind = std::string(EngineKindName(options_.profile.kind));
+  description.effective = options_.profile.effective;
   description.regions = regions_.Load();
   description.transfers_completed = completed_.load(std::memory_order_relaxed);
   description.transfers_failed = failed_.load(std::memory_order_relaxed);
@@ -133,6 +135,7 @@ EngineDescription Engine::Describe() {
     out.direct_transfers = channel->direct_transfers.load(std::memory_order_relaxed);
     out.direct_bytes = channel->direct_bytes.load(std::memory_order_relaxed);
     out.notifies = channel->notifies.load(std::memory_order_relaxed);
+    if (channel->rule != nullptr) out.protocol = channel->rule->protocol();
     description.channels.push_back(std::move(out));
   }
   for (const auto& inbound : inbound_) {

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -24,6 +25,7 @@
 #include "daemon/engine/batch.h"
 #include "daemon/engine/channel.h"
 #include "daemon/engine/fair_shared_mutex.h"
+#include "daemon/engine/link_rule.h"
 #include "daemon/engine/notify_queue.h"
 #include "daemon/engine/options.h"
 #include "daemon/engine/transfer.h"
@@ -79,6 +81,9 @@ struct EngineContext {
   Loop* control = nullptr;  // timers, and callbacks that must not run under a caller's locks
   uint32_t workers = 1;
   EngineDirectory* directory = nullptr;
+  // The product of a device by its physical id; null: none is known.
+  std::function<Product(int32_t device_id)> product_of;
+  std::string node;  // what engines without a net_instance_id have in common
   TransferLog* log = nullptr;
   TransferMetrics* metrics = nullptr;       // may be null
   NotifyMetrics* notify_metrics = nullptr;  // may be null
@@ -108,12 +113,15 @@ struct ChannelDescription {
   uint64_t direct_transfers = 0;
   uint64_t direct_bytes = 0;
   uint64_t notifies = 0;
+  std::string protocol;  // where the limits of a product count
 };
 
 struct EngineDescription {
   EngineIdentity identity;
   uint16_t listen_port = 0;
   std::map<std::string, std::string> options;
+  std::string kind;  // "Comm", "Hixl", "Fabric"; empty when the client did not tell
+  std::vector<EffectiveOption> effective;
   std::shared_ptr<const RegionSnapshot> regions;
   uint64_t transfers_active = 0;
   uint64_t transfers_completed = 0;
@@ -159,6 +167,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   ~Engine();
 
   const EngineIdentity& identity() const { return identity_; }
+  const EndpointSet& endpoints() const { return options_.endpoints; }
   // The listening socket; given before anybody else sees the engine.
   void SetListener(std::unique_ptr<EngineListener> listener) { listener_ = std::move(listener); }
   // Whose plain memory relayed transfers reach; given before anybody else sees the engine.
@@ -231,6 +240,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   void FinishClose(const std::string& reason);
 
   // engine_memory.cc
+  // What the product does not let this engine register.
+  absl::Status CheckProduct(const std::vector<RegionTable::Request>& requests) const;
   // Some engine that a client channel leads to; empty when there is none.
   std::string ConnectedTo() const;
   uint64_t FirstKnown(const std::vector<uint64_t>& sorted_ids) const;
@@ -259,9 +270,13 @@ class Engine : public std::enable_shared_from_this<Engine> {
 
   // engine_channels.cc
   absl::StatusOr<Endpoint> CheckRemote(absl::string_view remote_engine) const;
+  absl::Status CheckRoom() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void WaitForChannel(const Endpoint& endpoint, std::shared_ptr<ConnectWaiter> waiter);
   void OpenChannel(const ChannelRef& channel, int64_t deadline_ns);
   std::shared_ptr<TransferRoute> RouteTo(std::shared_ptr<RemoteChannel> remote) const;
+  absl::StatusOr<std::shared_ptr<const LinkRule>> RuleFor(
+      const Channel& channel, const std::shared_ptr<Engine>& local,
+      const std::shared_ptr<RemoteChannel>& remote) const;
   // What the attempt that had until `deadline_ns` has brought.
   void ChannelOpened(const ChannelRef& channel, int64_t deadline_ns, std::shared_ptr<Engine> local,
                      absl::StatusOr<std::shared_ptr<RemoteChannel>> remote);
@@ -289,7 +304,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   void Keep(const PendingRef& pending, const BatchView& batch);
   void RunOn(const PendingRef& pending, const BatchView& batch, const ChannelRef& channel,
              const std::shared_ptr<RemoteChannel>& remote,
-             const std::shared_ptr<TransferRoute>& route, const std::shared_ptr<Engine>& target);
+             const std::shared_ptr<TransferRoute>& route, const std::shared_ptr<Engine>& target,
+             const std::shared_ptr<const LinkRule>& rule);
   void Prepare(const TransferRef& transfer, std::shared_ptr<TransferJob> job,
                const PendingRef& pending, const ChannelRef& channel,
                std::shared_ptr<TransferRoute> route);

@@ -85,6 +85,25 @@ void Engine::AnswerAt(int64_t deadline_ns, std::shared_ptr<ConnectWaiter> waiter
   });
 }
 
+// Whether one more channel is within the limits; its place is in channels_ already.
+absl::Status Engine::CheckRoom() const {
+  if (closing_) return ClosedError();
+  const uint64_t of_product =
+      options_.profile.kind == EngineKind::kComm ? MaxCommLinks(options_.form) : 0;
+  uint64_t limit = context_->limits.max_channels_per_engine;
+  std::string option = "limits.max_channels_per_engine";
+  if (of_product != 0 && of_product < limit) {
+    limit = of_product;
+    option = "LocalCommRes";  // version 1.3 has no such limit
+  }
+  if (channels_.size() <= limit) return absl::OkStatus();
+  return ResourceExhausted(absl::StrCat("engine ", identity_.id, " has ", channels_.size() - 1,
+                                        " channels; limit ", limit, " (", option, ")"),
+                           {.object = absl::StrCat("engine ", identity_.id),
+                            .limit = absl::StrCat(limit, " channels"),
+                            .option = option});
+}
+
 void Engine::WaitForChannel(const Endpoint& endpoint, std::shared_ptr<ConnectWaiter> waiter) {
   const std::string name = endpoint.ToString();
   ChannelRef channel;
@@ -93,18 +112,9 @@ void Engine::WaitForChannel(const Endpoint& endpoint, std::shared_ptr<ConnectWai
   {
     MutexLock lock(&mutex_);
     auto& slot = channels_[name];
-    if (slot == nullptr &&
-        (closing_ || channels_.size() > context_->limits.max_channels_per_engine)) {
+    answer = slot == nullptr ? CheckRoom() : absl::OkStatus();
+    if (!answer.ok()) {
       channels_.erase(name);
-      answer =
-          closing_
-              ? ClosedError()
-              : ResourceExhausted(
-                    absl::StrCat("engine ", identity_.id, " has ", channels_.size(),
-                                 " channels (limits.max_channels_per_engine)"),
-                    {.object = absl::StrCat("engine ", identity_.id),
-                     .limit = absl::StrCat(context_->limits.max_channels_per_engine, " channels"),
-                     .option = "limits.max_channels_per_engine"});
     } else if (slot == nullptr) {
       slot = std::make_shared<Channel>();
       slot->key = context_->next_id.fetch_add(1, std::memory_order_relaxed);
@@ -144,6 +154,7 @@ void Engine::OpenChannel(const ChannelRef& channel, int64_t deadline_ns) {
   request.endpoint = channel->endpoint;
   request.initiator_engine = identity_.id;
   request.target_engine = channel->remote_engine;
+  request.endpoints = options_.endpoints;
   request.deadline_ns = deadline_ns;
   request.on_broken = [weak,
                        weak_channel = std::weak_ptr<Channel>(channel)](const absl::Status& reason) {
@@ -166,11 +177,24 @@ std::shared_ptr<TransferRoute> Engine::RouteTo(std::shared_ptr<RemoteChannel> re
                                    &context_->next_id, context_->log);
 }
 
+absl::StatusOr<std::shared_ptr<const LinkRule>> Engine::RuleFor(
+    const Channel& channel, const std::shared_ptr<Engine>& local,
+    const std::shared_ptr<RemoteChannel>& remote) const {
+  return LinkRule::Make(identity_.id, options_.endpoints, channel.remote_engine,
+                        local != nullptr ? local->endpoints() : remote->PeerEndpoints());
+}
+
 void Engine::ChannelOpened(const ChannelRef& channel, int64_t deadline_ns,
                            std::shared_ptr<Engine> local,
                            absl::StatusOr<std::shared_ptr<RemoteChannel>> remote) {
   std::vector<std::shared_ptr<ConnectWaiter>> waiters;
   absl::Status failure = remote.status();
+  std::shared_ptr<const LinkRule> rule;
+  if (failure.ok()) {
+    auto made = RuleFor(*channel, local, *remote);
+    failure = made.status();
+    if (made.ok()) rule = *std::move(made);
+  }
   int64_t retry_until_ns = 0;
   bool fresh = false;
   {
@@ -189,6 +213,7 @@ void Engine::ChannelOpened(const ChannelRef& channel, int64_t deadline_ns,
           local == nullptr ? nullptr : std::make_shared<NotifySource>(identity_.id);
       channel->remote = *remote;
       channel->remote_route = RouteTo(*remote);
+      channel->rule = std::move(rule);
     } else if (current) {
       // Whoever joined with a later deadline goes on when this attempt ran out of time.
       if (ApiCodeOf(failure) == ApiCode::kTimeout) {

@@ -28,6 +28,10 @@ absl::StatusOr<Engine::ChannelRef> Engine::DirectChannel(uint64_t channel_id,
       return Unsupported(absl::StrCat("engine ", name, " is on another daemon"),
                          {.object = object});
     }
+    if (channel->rule != nullptr) {
+      return Unsupported("what the products allow is checked by the daemon, transfer by transfer",
+                         {.object = object, .option = "devices.sim.product_limits"});
+    }
     *target = channel->local.lock();
     if (*target == nullptr || !(*target)->open()) {
       return Failed(absl::StrCat("engine ", name, " is closed"), {.object = object});

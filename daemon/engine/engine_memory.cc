@@ -5,22 +5,76 @@
 #include <shared_mutex>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "daemon/engine/direct_verdict.h"
 #include "daemon/engine/engine.h"
 #include "daemon/engine/inbound.h"
 #include "proto/base/status.h"
 
 namespace hixld {
+namespace {
+
+constexpr char kRegistrationFailed[] = "HIXL_001001";
+
+absl::string_view TypeName(MemoryType type) {
+  return type == MemoryType::kDevice ? "device" : "host";
+}
+
+// UB endpoints reach memory of their own placement only; other protocols reach both (contract 7).
+bool MayRegister(const EndpointSet& set, MemoryType type) {
+  const char* const placement = type == MemoryType::kDevice ? ":device" : ":host";
+  return std::any_of(set.endpoints.begin(), set.endpoints.end(), [&](const std::string& endpoint) {
+    return !absl::StartsWith(endpoint, "ub") || absl::EndsWith(endpoint, placement);
+  });
+}
+
+}  // namespace
 
 absl::StatusOr<std::vector<std::shared_ptr<const Region>>> Engine::Register(
     std::vector<RegionTable::Request> requests, uint64_t other_regions) {
   const uint64_t limit = context_->limits.max_regions_per_session;
   std::shared_lock<FairSharedMutex> planning(planning_);
   if (!open()) return ClosedError();
+  HIXLD_RETURN_IF_ERROR(CheckProduct(requests));
   auto added = regions_.Add(std::move(requests), limit > other_regions ? limit - other_regions : 0);
   if (added.ok()) NoteMoreRegions();
   return added;
+}
+
+absl::Status Engine::CheckProduct(const std::vector<RegionTable::Request>& requests) const {
+  if (options_.endpoints.empty()) return absl::OkStatus();
+  for (const MemoryType type : {MemoryType::kDevice, MemoryType::kHost}) {
+    uint64_t bytes = 0;
+    for (const auto& request : requests) {
+      if (request.type == type) bytes += request.length;
+    }
+    if (bytes == 0) continue;
+    if (!MayRegister(options_.endpoints, type)) {
+      return Unsupported(absl::StrCat("engine ", identity_.id, " (", options_.endpoints.product,
+                                      ") has ", absl::StrJoin(options_.endpoints.endpoints, ", "),
+                                      ", which reach no memory of type ", TypeName(type)),
+                         {.object = absl::StrCat("engine ", identity_.id),
+                          .option = "comm_resource_config.protocol_desc, LocalCommRes",
+                          .allowed = "endpoints of both placements",
+                          .text_code = kRegistrationFailed});
+    }
+    const uint64_t limit = MaxRegisteredBytes(options_.form, type);
+    if (limit == 0) continue;
+    for (const auto& region : regions_.Load()->regions()) {
+      if (region->type == type) bytes += region->length;
+    }
+    if (bytes > limit) {
+      return Failed(
+          absl::StrCat("engine ", identity_.id, " would have ", bytes, " bytes of ", TypeName(type),
+                       " memory registered; a ", options_.endpoints.product, " takes ", limit),
+          {.object = absl::StrCat("engine ", identity_.id),
+           .limit = absl::StrCat(limit, " bytes"),
+           .text_code = kRegistrationFailed});
+    }
+  }
+  return absl::OkStatus();
 }
 
 std::string Engine::ConnectedTo() const {
@@ -120,6 +174,9 @@ bool Engine::SameInitiator(const InboundRequest& a, const InboundRequest& b) {
 
 absl::StatusOr<std::shared_ptr<InboundChannel>> Engine::AcceptChannel(
     const InboundRequest& request, std::shared_ptr<InboundHandle> handle) {
+  HIXLD_RETURN_IF_ERROR(
+      LinkRule::Make(request.initiator_engine, request.endpoints, identity_.id, options_.endpoints)
+          .status());
   auto inbound = std::make_shared<Inbound>(shared_from_this(), request, std::move(handle));
   std::shared_ptr<Inbound> stale;
   {

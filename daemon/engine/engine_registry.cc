@@ -34,7 +34,14 @@ void EngineRegistry::Open(std::shared_ptr<Session> session, OpenEngineArgs args,
   if (!options.ok()) return done(options.status());
   const auto endpoint = ParseEndpoint(args.local_engine);
   if (!endpoint.ok()) return done(endpoint.status());
+  options->profile = std::move(args.profile);
+  const absl::Status applied = ApplyProduct(ProductOf(args.device_id), context_->node, &*options);
+  if (!applied.ok()) return done(applied);
   Create(session, std::move(args), std::move(*options), *endpoint, std::move(done));
+}
+
+Product EngineRegistry::ProductOf(int32_t device_id) const {
+  return context_->product_of ? context_->product_of(device_id) : Product{};
 }
 
 void EngineRegistry::Create(

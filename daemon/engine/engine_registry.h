@@ -20,6 +20,7 @@ namespace hixld {
 struct OpenEngineArgs {
   std::string local_engine;
   std::map<std::string, std::string> options;
+  EngineProfile profile;
   bool listen_on_any_port = false;
   int32_t device_id = 0;
 };
@@ -40,6 +41,9 @@ class EngineRegistry : public SessionObserver, public ChannelHost, public Engine
              absl::AnyInvocable<void()> closed);
   // Closes all; `closed` runs when all have.
   void CloseAll(absl::string_view reason, absl::AnyInvocable<void()> closed);
+
+  // The product of a device; nothing is known of a device that is not there.
+  Product ProductOf(int32_t device_id) const;
 
   std::vector<std::shared_ptr<Engine>> All() const;
   // Regions that the session has in engines other than `except`.

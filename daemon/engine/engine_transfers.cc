@@ -68,6 +68,7 @@ void Engine::Run(const PendingRef& pending, const BatchView& batch) {
   std::shared_ptr<RemoteChannel> remote;
   std::shared_ptr<TransferRoute> route;
   std::shared_ptr<Engine> target;
+  std::shared_ptr<const LinkRule> rule;
   bool is_open = false;
   {
     MutexLock lock(&mutex_);
@@ -78,6 +79,7 @@ void Engine::Run(const PendingRef& pending, const BatchView& batch) {
       is_open = IsOpen(*channel);
       remote = channel->remote;
       route = channel->remote_route;
+      rule = channel->rule;
       if (is_open) target = channel->local.lock();
     }
   }
@@ -95,7 +97,7 @@ void Engine::Run(const PendingRef& pending, const BatchView& batch) {
                                         {.object = "batch", .allowed = "at least one descriptor"}));
   }
   if (is_open && (remote != nullptr || target != nullptr)) {
-    return RunOn(pending, batch, channel, remote, route, target);
+    return RunOn(pending, batch, channel, remote, route, target, rule);
   }
   RunConnected(pending, batch);
 }
@@ -156,7 +158,8 @@ class PlanningLocks {
 void Engine::RunOn(const PendingRef& pending, const BatchView& batch, const ChannelRef& channel,
                    const std::shared_ptr<RemoteChannel>& remote,
                    const std::shared_ptr<TransferRoute>& route,
-                   const std::shared_ptr<Engine>& target) {
+                   const std::shared_ptr<Engine>& target,
+                   const std::shared_ptr<const LinkRule>& rule) {
   if (pending->ticket != nullptr && !RelayOpened(pending, batch, remote)) return;
   auto transfer = std::make_shared<Transfer>();
   absl::Status status;
@@ -170,7 +173,9 @@ void Engine::RunOn(const PendingRef& pending, const BatchView& batch, const Chan
         target != nullptr ? target->regions_.Load() : remote->Regions();
     status = ExtendForRelay(*pending, batch, target.get(), &local_regions, &remote_regions);
     if (status.ok()) {
-      status = PlanBatch(batch, *local_regions, *remote_regions, target != nullptr, &plan);
+      // What is relayed does not go over the products' protocols.
+      status = PlanBatch(batch, *local_regions, *remote_regions, target != nullptr, &plan,
+                         transfer->relayed ? nullptr : rule.get());
     }
     planned = status.ok();
     if (planned) {

@@ -22,6 +22,7 @@ class Engine::Inbound : public InboundChannel, public std::enable_shared_from_th
   absl::Status Resolve(uint64_t address, uint64_t length,
                        std::vector<TargetResolver::Part>* parts) override;
   std::shared_ptr<const RegionSnapshot> Regions() override { return engine_->Regions(); }
+  EndpointSet Endpoints() override { return engine_->endpoints(); }
   absl::Status OnNotify(std::string name, std::string message) override;
   absl::StatusOr<uint64_t> OpenRelay(std::vector<AddressRange> ranges) override;
   void CloseRelay(uint64_t id) override;

@@ -1,10 +1,12 @@
 #include "daemon/engine/options.h"
 
+#include <algorithm>
 #include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "proto/base/status.h"
@@ -119,7 +121,86 @@ absl::Status CheckOption(absl::string_view key, absl::string_view value) {
                   "AutoConnect, GlobalResourceConfig, LocalCommRes"});
 }
 
+absl::Status CheckKind(const Product& product, EngineKind kind) {
+  if (kind == EngineKind::kFabric && !HasFabricMemory(product.form)) {
+    return Unsupported(absl::StrCat("product ", product.name, " has no fabric memory"),
+                       {.object = absl::StrCat("product ", product.name),
+                        .option = "EnableUseFabricMem",
+                        .allowed = "\"0\" or absent; fabric memory needs an A3"});
+  }
+  if (kind == EngineKind::kComm && !HasCommEngine(product.form)) {
+    return ParamInvalid(
+        absl::StrCat("product ", product.name, " takes LocalCommRes of version 1.3 only"),
+        {.object = absl::StrCat("product ", product.name),
+         .option = "LocalCommRes",
+         .allowed = "version 1.3, or absent"});
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckEndpoints(const Product& product, const std::vector<std::string>& endpoints) {
+  const std::vector<std::string>& known = ProductProtocols(product.form);
+  for (const std::string& endpoint : endpoints) {
+    if (std::find(known.begin(), known.end(), endpoint) != known.end()) continue;
+    return ParamInvalid(absl::StrCat("product ", product.name, " has no ", endpoint.substr(0, 80)),
+                        {.object = absl::StrCat("product ", product.name),
+                         .option = "comm_resource_config.protocol_desc, LocalCommRes",
+                         .allowed = absl::StrJoin(known, ", ")});
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
+
+EngineKind EngineKindOf(absl::string_view name) {
+  for (const EngineKind kind : {EngineKind::kComm, EngineKind::kHixl, EngineKind::kFabric}) {
+    if (EngineKindName(kind) == name) return kind;
+  }
+  return EngineKind::kUnknown;
+}
+
+absl::string_view EngineKindName(EngineKind kind) {
+  switch (kind) {
+    case EngineKind::kComm:
+      return "Comm";
+    case EngineKind::kHixl:
+      return "Hixl";
+    case EngineKind::kFabric:
+      return "Fabric";
+    case EngineKind::kUnknown:
+      break;
+  }
+  return "";
+}
+
+absl::Status ApplyProduct(const Product& product, const std::string& node, EngineOptions* options) {
+  if (!product.limits) return absl::OkStatus();
+  HIXLD_RETURN_IF_ERROR(CheckKind(product, options->profile.kind));
+  HIXLD_RETURN_IF_ERROR(CheckEndpoints(product, options->profile.endpoints));
+  EndpointSet& set = options->endpoints;
+  set.product = product.name;
+  set.net_instance =
+      options->profile.net_instance_id.empty() ? node : options->profile.net_instance_id;
+  if (options->profile.kind == EngineKind::kFabric) {
+    set.endpoints = {"fabric:device"};
+  } else if (!options->profile.endpoints.empty()) {
+    set.endpoints = options->profile.endpoints;
+  } else {
+    set.endpoints = GeneratedEndpoints(product.form, options->profile.force_roce);
+  }
+  if (set.endpoints.empty()) {
+    return ParamInvalid(
+        absl::StrCat("no endpoint of product ", product.name, " is left for this engine"),
+        {.object = absl::StrCat("product ", product.name),
+         .option = "HCCL_INTRA_ROCE_ENABLE",
+         .allowed = absl::StrJoin(ProductProtocols(product.form), ", ")});
+  }
+  options->form = product.form;
+  options->profile.effective.push_back({.name = "endpoints",
+                                        .value = absl::StrJoin(set.endpoints, ", "),
+                                        .source = absl::StrCat("product ", product.name)});
+  return absl::OkStatus();
+}
 
 absl::StatusOr<EngineOptions> ParseEngineOptions(const std::map<std::string, std::string>& options,
                                                  const BatchingOptions& batching) {

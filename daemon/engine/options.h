@@ -4,12 +4,35 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "daemon/device/product.h"
 #include "daemon/engine/batcher.h"
+#include "daemon/link/link.h"
 
 namespace hixld {
+
+// Which of HIXL's engines the client's options ask for (contract 3.3).
+enum class EngineKind : uint8_t { kUnknown, kComm, kHixl, kFabric };
+
+// One setting that took effect, for operators.
+struct EffectiveOption {
+  std::string name;
+  std::string value;
+  std::string source;  // "default", "option ...", "environment ..."
+};
+
+// What the client's library made of the options.
+struct EngineProfile {
+  EngineKind kind = EngineKind::kUnknown;
+  std::vector<std::string> endpoints;  // "hccs:device", ...; empty: to be generated
+  std::string net_instance_id;
+  bool force_roce = false;
+  std::vector<EffectiveOption> effective;
+};
 
 struct EngineOptions {
   // Transfers open channels on demand (contract 1.12).
@@ -27,10 +50,22 @@ struct EngineOptions {
   uint32_t relay_buffers = 0;
   // As the client gave them, for operators.
   std::map<std::string, std::string> given;
+  EngineProfile profile;
+  // Filled where the limits of the device's product count.
+  EndpointSet endpoints;
+  ProductForm form = ProductForm::kUnknown;
 };
 
 // Unknown keys and bad values are PARAM_INVALID and name the key, the value and what is allowed.
 absl::StatusOr<EngineOptions> ParseEngineOptions(const std::map<std::string, std::string>& options,
                                                  const BatchingOptions& batching);
+
+// "Comm", "Hixl", "Fabric"; anything else is kUnknown.
+EngineKind EngineKindOf(absl::string_view name);
+absl::string_view EngineKindName(EngineKind kind);
+
+// Applies a product whose limits count: fills in the endpoints that take effect. PARAM_INVALID for
+// a protocol that the product lacks, UNSUPPORTED for fabric memory where there is none.
+absl::Status ApplyProduct(const Product& product, const std::string& node, EngineOptions* options);
 
 }  // namespace hixld

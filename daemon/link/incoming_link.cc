@@ -149,6 +149,12 @@ void IncomingLink::OnOpenChannel(uint64_t request_id, const hixl::wire::v1::Open
   request.target_engine = open.target_engine();
   request.peer_node = absl::BytesToHexString(peer_node_);
   request.peer_address = connection_->peer().ToString();
+  absl::StatusOr<EndpointSet> endpoints = FromProto(open.endpoints());
+  if (!endpoints.ok()) {
+    connection_->Send(ErrorMessage(request_id, endpoints.status()));
+    return;
+  }
+  request.endpoints = *std::move(endpoints);
   auto channel = host_->AcceptChannel(
       request, std::make_shared<Handle>(loop_, weak_from_this(), id, transport_));
   if (!channel.ok()) {
@@ -156,9 +162,10 @@ void IncomingLink::OnOpenChannel(uint64_t request_id, const hixl::wire::v1::Open
     return;
   }
   const auto regions = (*channel)->Regions();
+  const EndpointSet ours = (*channel)->Endpoints();
   channels_.emplace(id, std::move(*channel));
   Publish();
-  SendRegions(request_id, id, *regions, /*opened=*/true,
+  SendRegions(request_id, id, *regions, &ours,
               [this](const PeerMessage& message) { connection_->Send(message); });
 }
 
@@ -169,7 +176,7 @@ void IncomingLink::OnListRegions(uint64_t request_id, const hixl::wire::v1::List
         request_id, NotConnected(absl::StrCat("channel ", list.channel_id(), " is closed"))));
     return;
   }
-  SendRegions(request_id, list.channel_id(), *found->second->Regions(), /*opened=*/false,
+  SendRegions(request_id, list.channel_id(), *found->second->Regions(), /*opened=*/nullptr,
               [this](const PeerMessage& message) { connection_->Send(message); });
 }
 

@@ -21,12 +21,24 @@
 
 namespace hixld {
 
+// The protocol endpoints of an engine whose product's limits count here (contract 3.4); without
+// any, everything goes.
+struct EndpointSet {
+  std::string product;
+  // Engines with the same one are in one super pod.
+  std::string net_instance;
+  std::vector<std::string> endpoints;  // "hccs:device", ...
+  bool empty() const { return endpoints.empty(); }
+};
+
 // The initiator's end of a channel to an engine of another daemon. Thread-safe. Letting go of it
 // closes the channel.
 class RemoteChannel {
  public:
   virtual ~RemoteChannel() = default;
   virtual absl::string_view transport() const = 0;
+  // The target engine's, as it was when the channel opened.
+  virtual EndpointSet PeerEndpoints() const { return {}; }
   // False once the link is lost or the target has closed the channel; never true again.
   virtual bool open() const = 0;
   // The target engine's regions as last fetched; they have no access.
@@ -58,6 +70,8 @@ class InboundChannel {
   virtual absl::Status Resolve(uint64_t address, uint64_t length,
                                std::vector<TargetResolver::Part>* parts) = 0;
   virtual std::shared_ptr<const RegionSnapshot> Regions() = 0;
+  // What the initiator is told about this engine.
+  virtual EndpointSet Endpoints() { return {}; }
   // See RemoteChannel. FAILED where the engine relays nothing.
   virtual absl::StatusOr<uint64_t> OpenRelay(std::vector<AddressRange> ranges) = 0;
   virtual void CloseRelay(uint64_t id) = 0;
@@ -85,13 +99,15 @@ struct InboundRequest {
   std::string target_engine;
   std::string peer_node;  // hex
   std::string peer_address;
+  EndpointSet endpoints;  // of the initiator
 };
 
 // The engine room, as links see it. Thread-safe, never blocks.
 class ChannelHost {
  public:
   virtual ~ChannelHost() = default;
-  // FAILED when no such engine listens here, RESOURCE_EXHAUSTED when it has too many channels.
+  // FAILED when no such engine listens here, RESOURCE_EXHAUSTED when it has too many channels,
+  // PARAM_INVALID when the two have no protocol in common.
   virtual absl::StatusOr<std::shared_ptr<InboundChannel>> AcceptChannel(
       const InboundRequest& request, std::shared_ptr<InboundHandle> handle) = 0;
 };
@@ -126,6 +142,7 @@ class LinkManager {
     Endpoint endpoint;
     std::string initiator_engine;
     std::string target_engine;
+    EndpointSet endpoints;  // of the initiator
     int64_t deadline_ns = 0;
     // Called at most once, when the open channel stops being open without Close.
     absl::AnyInvocable<void(absl::Status)> on_broken;

@@ -22,8 +22,30 @@ absl::Status StatusOf(const hixl::wire::v1::Error& error) {
   return StatusFromErrorDetail(error.message(), error.detail(), absl::StatusCode::kInternal);
 }
 
+void ToProto(const EndpointSet& in, hixl::wire::v1::EndpointSet* out) {
+  out->set_product(in.product);
+  out->set_net_instance_id(in.net_instance);
+  for (const std::string& endpoint : in.endpoints) out->add_endpoints(endpoint);
+}
+
+absl::StatusOr<EndpointSet> FromProto(const hixl::wire::v1::EndpointSet& in) {
+  EndpointSet out = {.product = in.product(), .net_instance = in.net_instance_id()};
+  bool possible = in.endpoints_size() <= kMaxPeerEndpoints && in.product().size() <= kMaxPeerText &&
+                  in.net_instance_id().size() <= kMaxPeerText;
+  for (const std::string& endpoint : in.endpoints()) {
+    possible = possible && endpoint.size() <= kMaxPeerText;
+    if (!possible) break;
+    out.endpoints.push_back(endpoint);
+  }
+  if (possible) return out;
+  return ParamInvalid(
+      "the peer tells impossible endpoints of its engine",
+      {.object = "endpoint list",
+       .limit = absl::StrCat(kMaxPeerEndpoints, " endpoints, ", kMaxPeerText, " bytes each")});
+}
+
 void SendRegions(uint64_t request_id, uint64_t channel_id, const RegionSnapshot& regions,
-                 bool opened, const std::function<void(const PeerMessage&)>& send) {
+                 const EndpointSet* opened, const std::function<void(const PeerMessage&)>& send) {
   const auto all = regions.regions();
   size_t at = 0;
   do {
@@ -40,14 +62,17 @@ void SendRegions(uint64_t request_id, uint64_t channel_id, const RegionSnapshot&
         out->set_type(all[at]->type == MemoryType::kDevice ? 1 : 2);
       }
     };
-    if (opened) {
+    if (opened != nullptr) {
       fill(message.mutable_channel_opened());
       message.mutable_channel_opened()->set_regions_version(regions.version());
+      if (!opened->empty()) {
+        ToProto(*opened, message.mutable_channel_opened()->mutable_endpoints());
+      }
     } else {
       fill(message.mutable_region_list());
       message.mutable_region_list()->set_version(regions.version());
     }
-    opened = false;
+    opened = nullptr;
     send(message);
   } while (at < all.size());
 }

@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "daemon/link/link.h"
 #include "daemon/memory/region.h"
 #include "proto/wire/peer.pb.h"
 
@@ -22,15 +24,22 @@ struct KeepAlive {
 constexpr size_t kRegionsPerMessage = 16'384;
 // A peer that lists more is not believed.
 constexpr size_t kMaxPeerRegions = 4'194'304;
+constexpr int kMaxPeerEndpoints = 64;
+constexpr size_t kMaxPeerText = 1024;
 
 hixl::wire::v1::PeerMessage ErrorMessage(uint64_t request_id, const absl::Status& status);
 // What a peer's Error says, with its code.
 absl::Status StatusOf(const hixl::wire::v1::Error& error);
 
+void ToProto(const EndpointSet& in, hixl::wire::v1::EndpointSet* out);
+// PARAM_INVALID for sets that no engine has.
+absl::StatusOr<EndpointSet> FromProto(const hixl::wire::v1::EndpointSet& in);
+
 // Answers a request with a region list in as many messages as it takes; the first is a
-// ChannelOpened when `opened`.
+// ChannelOpened with these endpoints when `opened` is not null.
 void SendRegions(uint64_t request_id, uint64_t channel_id, const RegionSnapshot& regions,
-                 bool opened, const std::function<void(const hixl::wire::v1::PeerMessage&)>& send);
+                 const EndpointSet* opened,
+                 const std::function<void(const hixl::wire::v1::PeerMessage&)>& send);
 
 // A peer's regions as a snapshot without access. PARAM_INVALID for ranges that cannot be.
 class RegionListReader {

@@ -18,10 +18,11 @@ class OutgoingLink::RemoteChannelImpl : public RemoteChannel,
                                         public std::enable_shared_from_this<RemoteChannelImpl> {
  public:
   RemoteChannelImpl(std::shared_ptr<OutgoingLink> link, uint64_t id,
-                    std::shared_ptr<const RegionSnapshot> regions,
+                    std::shared_ptr<const RegionSnapshot> regions, EndpointSet peer_endpoints,
                     absl::AnyInvocable<void(absl::Status)> on_broken)
       : link_(std::move(link)),
         id_(id),
+        peer_endpoints_(std::move(peer_endpoints)),
         regions_(std::move(regions)),
         on_broken_(std::move(on_broken)) {
     link_->held_.fetch_add(1, std::memory_order_relaxed);
@@ -32,6 +33,7 @@ class OutgoingLink::RemoteChannelImpl : public RemoteChannel,
   }
 
   absl::string_view transport() const override { return link_->transport_; }
+  EndpointSet PeerEndpoints() const override { return peer_endpoints_; }
   bool open() const override { return open_.load(std::memory_order_acquire); }
 
   std::shared_ptr<const RegionSnapshot> Regions() const override {
@@ -106,6 +108,7 @@ class OutgoingLink::RemoteChannelImpl : public RemoteChannel,
 
   const std::shared_ptr<OutgoingLink> link_;
   const uint64_t id_;
+  const EndpointSet peer_endpoints_;
   std::atomic<bool> open_{true};
   mutable Mutex mutex_;
   std::shared_ptr<const RegionSnapshot> regions_ ABSL_GUARDED_BY(mutex_);
@@ -260,7 +263,7 @@ void OutgoingLink::Answer(uint64_t id,
   Request request = std::move(found->second);
   requests_.erase(found);
   loop_->CancelTimer(request.timer);
-  request.done(std::move(result), request.channel);
+  request.done(std::move(result), request);
 }
 
 void OutgoingLink::OpenChannel(std::shared_ptr<LinkManager::ChannelRequest> request,
@@ -269,17 +272,22 @@ void OutgoingLink::OpenChannel(std::shared_ptr<LinkManager::ChannelRequest> requ
   PeerMessage message;
   message.mutable_open_channel()->set_initiator_engine(request->initiator_engine);
   message.mutable_open_channel()->set_target_engine(request->target_engine);
+  if (!request->endpoints.empty()) {
+    ToProto(request->endpoints, message.mutable_open_channel()->mutable_endpoints());
+  }
   Request waiting;
   const std::string what = absl::StrCat("connecting to engine ", request->target_engine);
   const int64_t deadline_ns = request->deadline_ns;
   waiting.done = [self = shared_from_this(), request = std::move(request), done = std::move(done)](
                      absl::StatusOr<std::shared_ptr<const RegionSnapshot>> regions,
-                     uint64_t channel) mutable {
+                     Request& answered) mutable {
+    const uint64_t channel = answered.channel;
     if (!regions.ok()) {
       if (channel != 0) self->CloseChannel(channel);
       return done(regions.status());
     }
     auto opened = std::make_shared<RemoteChannelImpl>(self, channel, std::move(*regions),
+                                                      std::move(answered.endpoints),
                                                       std::move(request->on_broken));
     self->channels_.emplace(channel, opened);
     done(std::move(opened));
@@ -296,6 +304,9 @@ void OutgoingLink::OnChannelOpened(uint64_t request_id,
     return CloseChannel(opened.channel_id());
   }
   found->second.channel = opened.channel_id();
+  absl::StatusOr<EndpointSet> endpoints = FromProto(opened.endpoints());
+  if (!endpoints.ok()) return Answer(request_id, endpoints.status());
+  found->second.endpoints = *std::move(endpoints);
   const absl::Status status = found->second.regions.Add(opened.regions());
   if (!status.ok()) return Answer(request_id, status);
   if (opened.more()) return;
@@ -329,7 +340,7 @@ void OutgoingLink::Refresh(
   Request waiting;
   waiting.done = [done = std::move(done)](
                      absl::StatusOr<std::shared_ptr<const RegionSnapshot>> regions,
-                     uint64_t) mutable { done(std::move(regions)); };
+                     Request&) mutable { done(std::move(regions)); };
   message.set_request_id(
       AddRequest(deadline_ns, "fetching the peer's regions", std::move(waiting)));
   connection_->Send(message);
@@ -362,8 +373,8 @@ void OutgoingLink::OpenRelay(uint64_t channel, const std::vector<AddressRange>& 
   Request waiting;
   waiting.done = [done = std::move(done)](
                      absl::StatusOr<std::shared_ptr<const RegionSnapshot>> answer,
-                     uint64_t relay) mutable {
-    if (answer.ok()) return done(relay);
+                     Request& answered) mutable {
+    if (answer.ok()) return done(answered.channel);
     const bool lost = answer.status().code() == absl::StatusCode::kUnavailable;
     done(lost ? Failed(answer.status().message()) : answer.status());
   };
@@ -396,7 +407,7 @@ void OutgoingLink::Notify(uint64_t channel, std::string name, std::string text, 
   Request waiting;
   waiting.done = [done = std::move(done)](
                      absl::StatusOr<std::shared_ptr<const RegionSnapshot>> taken,
-                     uint64_t) mutable {
+                     Request&) mutable {
     // What says "lost" to the link's other users must not say "try elsewhere" to this one.
     const bool lost = taken.status().code() == absl::StatusCode::kUnavailable;
     done(lost ? Failed(taken.status().message()) : taken.status());
@@ -445,7 +456,7 @@ void OutgoingLink::Lose(const absl::Status& status) {
   for (auto& [id, request] : requests) {
     loop_->CancelTimer(request.timer);
     request.channel = 0;
-    request.done(absl::UnavailableError(status.message()), 0);
+    request.done(absl::UnavailableError(status.message()), request);
   }
   auto channels = std::exchange(channels_, {});
   if (on_lost_) std::exchange(on_lost_, nullptr)(status);

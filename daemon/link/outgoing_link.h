@@ -74,8 +74,9 @@ class OutgoingLink : public ControlPath, public std::enable_shared_from_this<Out
   struct Request {
     Loop::TimerId timer = 0;
     RegionListReader regions;
-    uint64_t channel = 0;  // or the relay's id
-    absl::AnyInvocable<void(absl::StatusOr<std::shared_ptr<const RegionSnapshot>>, uint64_t)> done;
+    uint64_t channel = 0;   // or the relay's id
+    EndpointSet endpoints;  // of the target engine
+    absl::AnyInvocable<void(absl::StatusOr<std::shared_ptr<const RegionSnapshot>>, Request&)> done;
   };
 
   uint64_t AddRequest(int64_t deadline_ns, const std::string& what, Request request);

@@ -57,6 +57,7 @@ void ToProto(const ChannelDescription& in, v1::ChannelInfo* out) {
   out->set_direct_transfers(in.direct_transfers);
   out->set_direct_bytes(in.direct_bytes);
   out->set_notifies(in.notifies);
+  out->set_protocol(in.protocol);
 }
 
 void ToProto(const EngineDescription& in, v1::EngineInfo* out) {
@@ -76,6 +77,13 @@ void ToProto(const EngineDescription& in, v1::EngineInfo* out) {
   out->set_notifies_received(in.notifies_received);
   out->set_notifies_queued(in.notifies_queued);
   out->mutable_options()->insert(in.options.begin(), in.options.end());
+  out->set_engine_kind(in.kind);
+  for (const EffectiveOption& option : in.effective) {
+    v1::EffectiveOption* info = out->add_effective_options();
+    info->set_name(option.name);
+    info->set_value(option.value);
+    info->set_source(option.source);
+  }
   for (const ChannelDescription& channel : in.channels) ToProto(channel, out->add_channels());
 }
 
@@ -117,6 +125,18 @@ void ToProto(const LinkDescription& in, v1::LinkInfo* out) {
     info->set_bytes_uncopied(lane.bytes_uncopied);
     info->set_reconnects(lane.reconnects);
   }
+}
+
+v1::MemoryType ToProto(MemoryType type) {
+  return type == MemoryType::kDevice ? v1::MEMORY_TYPE_DEVICE : v1::MEMORY_TYPE_HOST;
+}
+
+void ToProto(const PlacementRow& in, v1::PlacementRule* out) {
+  out->set_protocol(in.protocol);
+  out->set_local(ToProto(in.local));
+  out->set_remote(ToProto(in.remote));
+  out->set_allowed(in.rule.allowed);
+  out->set_reason(in.rule.reason);
 }
 
 // What a session's engines sum up to.
@@ -255,6 +275,10 @@ class AdminService final : public v1::AdminService::CallbackService {
       info->set_memory_used(device.memory_used);
       for (auto& name : CapabilityNames(device.capabilities))
         info->add_capabilities(std::move(name));
+      const ProductForm form = ProductFormOf(device.product);
+      info->set_product_form(std::string(ProductFormName(form)));
+      info->set_product_limits(device.product_limits);
+      for (const PlacementRow& row : PlacementTable(form)) ToProto(row, info->add_rules());
     }
     return Answered();
   }

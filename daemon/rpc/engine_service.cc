@@ -23,6 +23,8 @@ namespace v1 = ::hixl::v1;
 constexpr char kTokenKey[] = "hixl-session-bin";
 constexpr size_t kMaxEngineIdBytes = 256;
 constexpr int kMaxOptions = 64;
+constexpr int kMaxEndpoints = 1024;
+constexpr size_t kMaxProfileBytes = 256 * 1024;
 constexpr int kMaxIdsPerCall = 65'536;
 
 absl::Status BadField(absl::string_view field, absl::string_view value, absl::string_view allowed) {
@@ -141,6 +143,7 @@ class EngineService final : public v1::EngineService::CallbackService {
       args.options = {request->options().begin(), request->options().end()};
       args.listen_on_any_port = request->listen_on_any_port();
       args.device_id = request->device_id();
+      args.profile = ToProfile(request->profile());
       engines_->Open(std::move(session), std::move(args),
                      [call, response](absl::StatusOr<std::shared_ptr<Engine>> engine) {
                        if (!engine.ok()) return call->Reply(engine.status());
@@ -270,6 +273,19 @@ class EngineService final : public v1::EngineService::CallbackService {
     });
   }
 
+  Reactor* GetDevice(Context* context, const v1::GetDeviceRequest* request,
+                     v1::GetDeviceResponse* response) override {
+    return WithSession(context, [&](const std::shared_ptr<Session>&, CallReactor* call) {
+      const int32_t device = request->device_id();
+      if (device < 0) return call->Reply(BadField("device_id", absl::StrCat(device), "0 or more"));
+      const Product product = engines_->ProductOf(device);
+      response->set_product(product.name);
+      response->set_product_form(std::string(ProductFormName(product.form)));
+      response->set_product_limits(product.limits);
+      call->Reply(absl::OkStatus());
+    });
+  }
+
   Reactor* SendNotify(Context* context, const v1::SendNotifyRequest* request,
                       v1::SendNotifyResponse*) override {
     return WithEngine(context, request->engine_handle(), [&](auto engine, CallReactor* call) {
@@ -346,8 +362,32 @@ class EngineService final : public v1::EngineService::CallbackService {
   static absl::Status CheckOpen(const v1::OpenEngineRequest& request) {
     HIXLD_RETURN_IF_ERROR(CheckEngineId("local_engine", request.local_engine()));
     HIXLD_RETURN_IF_ERROR(CheckCount("options", request.options().size(), kMaxOptions, ""));
+    HIXLD_RETURN_IF_ERROR(CheckProfile(request.profile()));
     if (request.device_id() >= 0) return absl::OkStatus();
     return BadField("device_id", absl::StrCat(request.device_id()), "0 or more");
+  }
+
+  static absl::Status CheckProfile(const v1::EngineProfile& profile) {
+    HIXLD_RETURN_IF_ERROR(
+        CheckCount("profile.endpoints", profile.endpoints_size(), kMaxEndpoints, ""));
+    HIXLD_RETURN_IF_ERROR(
+        CheckCount("profile.effective", profile.effective_size(), kMaxOptions, ""));
+    if (profile.ByteSizeLong() <= kMaxProfileBytes) return absl::OkStatus();
+    return BadField("profile", absl::StrCat(profile.ByteSizeLong(), " bytes"),
+                    absl::StrCat("up to ", kMaxProfileBytes, " bytes"));
+  }
+
+  static EngineProfile ToProfile(const v1::EngineProfile& in) {
+    EngineProfile out;
+    out.kind = EngineKindOf(in.engine_kind());
+    out.endpoints = {in.endpoints().begin(), in.endpoints().end()};
+    out.net_instance_id = in.net_instance_id();
+    out.force_roce = in.force_roce();
+    for (const v1::EffectiveOption& option : in.effective()) {
+      out.effective.push_back(
+          {.name = option.name(), .value = option.value(), .source = option.source()});
+    }
+    return out;
   }
 
   absl::Status Register(Session& session, Engine& engine, const v1::RegisterMemoryRequest& request,

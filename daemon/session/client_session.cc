@@ -291,8 +291,9 @@ absl::Status ClientSession::FillDeviceBuffer(BufferMemory* memory, uint64_t leng
                      process_name_, " serves no copy commands"),
         {.object = absl::StrCat("device ", device_id)});
   }
-  HIXLD_ASSIGN_OR_RETURN(memory->device,
-                         backend->Allocate(identity_.id, device_id, length, alignment));
+  auto allocated = backend->Allocate(identity_.id, device_id, length, alignment);
+  if (!allocated.ok()) return DeviceLayerError(backend->name(), device_id, allocated.status());
+  memory->device = *std::move(allocated);
   DeviceAllocation& device = *memory->device;
   memory->access =
       by_client ? std::make_shared<RelayAccess>(

@@ -126,6 +126,16 @@ class ASCEND_FUNC_VISIBILITY HixlExt {
   static Status RegisterMemfd(Hixl& engine, const MemDesc& mem, MemType type, int memfd,
                               uint64_t offset, MemHandle& handle);
 
+  // Page-aligned zeroed memory of this process that needs no engine; a daemon maps what is
+  // registered of it. `*memory` is written on SUCCESS only. PARAM_INVALID: length 0 or a null
+  // `memory`. UNSUPPORTED: MEM_DEVICE (see AllocateBuffer). RESOURCE_EXHAUSTED: none is left.
+  static Status MallocMem(MemType type, size_t length, void** memory);
+  // PARAM_INVALID: not from MallocMem, or freed before. Deregister it first.
+  static Status FreeMem(void* memory);
+  // UNSUPPORTED: handles that other processes import need fabric memory of an A3 node.
+  // PARAM_INVALID: not from MallocMem.
+  static Status ExportMem(const void* memory);
+
   static Status TransferSync(Hixl& engine, const AscendString& remote_engine, TransferOp operation,
                              const TransferArrays& arrays, int32_t timeout_in_millis = 1000);
   static Status TransferAsync(Hixl& engine, const AscendString& remote_engine, TransferOp operation,

@@ -290,5 +290,85 @@ TEST_CASE("logical devices become physical ones") {
   CHECK(ApiCodeOf(BoundDevice(-1, "0", "a,b").status()) == ApiCode::kParamInvalid);
 }
 
+std::string Shown(const EngineOptions& options, const std::string& name) {
+  for (const EffectiveOption& option : options.effective) {
+    if (option.name == name) return option.value + " <- " + option.source;
+  }
+  return "absent";
+}
+
+TEST_CASE("what took effect is told with where it came from") {
+  const auto options = Parse({{"RdmaTrafficClass", "8"},
+                              {"adxl.BufferPool", "2:16"},
+                              {"GlobalResourceConfig",
+                               R"({"connect_pool.thread_num":3,"channel_pool.high_waterline":0.5,
+                                   "channel_pool.low_waterline":0.25})"}},
+                             {.variables = {{"HCCL_RDMA_SL", "1"}}});
+  REQUIRE(options.ok());
+  CHECK(Shown(*options, "engine") == "Comm <- default");
+  CHECK(Shown(*options, "RdmaTrafficClass") == "8 <- option");
+  CHECK(Shown(*options, "RdmaServiceLevel") == "1 <- environment HCCL_RDMA_SL");
+  CHECK(Shown(*options, "BufferPool") == "2:16 <- option");
+  CHECK(Shown(*options, "EnableUseFabricMem") == "0 <- default");
+  CHECK(Shown(*options, "AutoConnect") == "1 <- channel_pool.high_waterline");
+  CHECK(Shown(*options, "connect_pool.thread_num") == "3 <- GlobalResourceConfig");
+  CHECK(Shown(*options, "connect_pool.task_queue_capacity") == "128 <- default");
+  CHECK(Shown(*options, "channel_pool.low_waterline") == "0.25 <- GlobalResourceConfig");
+  CHECK(Shown(*options, "fabric_memory.max_capacity") == "absent");
+
+  const auto fabric = Parse({{"EnableUseFabricMem", "1"},
+                             {"GlobalResourceConfig", R"({"fabric_memory":{"max_capacity":7}})"}});
+  CHECK(Shown(*fabric, "engine") == "Fabric <- EnableUseFabricMem");
+  CHECK(Shown(*fabric, "fabric_memory.max_capacity") == "7 <- GlobalResourceConfig");
+  CHECK(Shown(*fabric, "BufferPool") == "0:0 <- default");
+
+  const auto file = Parse(Resources(R"({"local_comm_res_path":"/f"})"),
+                          {.files = {{"/f", R"({"version":"1.3"})"}}});
+  CHECK(Shown(*file, "LocalCommRes") == R"({"version":"1.3"} <- file /f)");
+  CHECK(Shown(*file, "engine") == "Hixl <- LocalCommRes version 1.3");
+  CHECK(Shown(*Parse({}, {.soc_name = "Ascend950PR_9589"}), "engine") ==
+        "Hixl <- product Ascend950PR_9589");
+  CHECK(Shown(*Parse({}, {.variables = {{"HCCL_INTRA_ROCE_ENABLE", "1"}}}),
+              "HCCL_INTRA_ROCE_ENABLE") == "1 <- environment");
+  CHECK_FALSE(Parse({}, {.variables = {{"HCCL_INTRA_ROCE_ENABLE", "0"}}})->force_roce);
+}
+
+TEST_CASE("the endpoints are what protocol_desc leaves of LocalCommRes, else what it names") {
+  const std::string list = R"({"version":"1.3","net_instance_id":"pod","endpoint_list":[
+      {"protocol":"roce","comm_id":"10.0.0.1","placement":"device","plane":"a"},
+      {"protocol":"hccs","comm_id":"7","placement":"device","device_info":{"phy_device_id":1}}]})";
+  const auto all = Parse(CommRes(list));
+  REQUIRE(all.ok());
+  CHECK(all->endpoints == std::vector<std::string>{"roce:device", "hccs:device"});
+  CHECK(all->net_instance_id == "pod");
+  OptionMap filtered = CommRes(list);
+  filtered["GlobalResourceConfig"] = R"({"comm_resource_config.protocol_desc":"hccs:device"})";
+  CHECK(Parse(filtered)->endpoints == std::vector<std::string>{"hccs:device"});
+  CHECK(Parse(Resources(R"({"comm_resource_config.protocol_desc":"ub_ctp:host"})"))->endpoints ==
+        std::vector<std::string>{"ub_ctp:host"});
+  CHECK(Parse({})->endpoints.empty());
+}
+
+TEST_CASE("numbers in strings are digits and nothing else; optional endpoint fields have a type") {
+  for (const char* number : {" 1", "1 ", "+1", "0x1", "1.0", "1e0", ""}) {
+    const std::string json = std::string(R"({"connect_pool.thread_num":")") + number + "\"}";
+    CHECK_FALSE(Parse(Resources(json)).ok());
+  }
+  for (const char* line : {" 0.5", "nan", "inf", "0x1p-1"}) {
+    const std::string json = std::string(R"({"channel_pool.low_waterline":0.1,
+        "channel_pool.high_waterline":")") +
+                             line + "\"}";
+    CHECK_FALSE(Parse(Resources(json)).ok());
+  }
+  for (const char* field :
+       {R"("plane":1)", R"("dst_eid":[])", R"("server_id":2)", R"("device_info":"x")"}) {
+    const std::string json = std::string(R"({"version":"1.3","net_instance_id":"a","endpoint_list":[
+        {"protocol":"roce","comm_id":"10.0.0.1","placement":"host",)") +
+                             field + "}]}";
+    INFO(json);
+    CHECK_FALSE(Parse(CommRes(json)).ok());
+  }
+}
+
 }  // namespace
 }  // namespace hixld::client
