@@ -119,7 +119,8 @@ refused
 
 def test_a_buffer_of_two_gigabytes_and_one_byte(daemon, peer):
     node = daemon()
-    here, there = peer(node), peer(node)
+    # Nothing beyond what is registered may be reached.
+    here, there = [peer(node, options={"BufferPool": "0:0"}) for _ in range(2)]
     size = (2 << 30) + 1
     code = """
 buffer = engine.allocate(size, mem_type=hixl.MemType.MEM_HOST)

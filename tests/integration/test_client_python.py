@@ -87,9 +87,10 @@ while True:
     ("blocks[3] = 16", "local_blocks[3] is 16; allowed: 0..15"),
     ("mine.count = 17; blocks[3] = 16", "beyond"),
 ])
-def test_blocks_that_do_not_fit_are_named(pair, change, said):
+def test_blocks_that_do_not_fit_are_named(two_strict_peers, change, said):
     pytest.importorskip("numpy")
-    here, there = pair
+    here, there = two_strict_peers
+    assert here.connect(there.engine) == SUCCESS
     local, remote = here.memory(16 * 4096, seed=3), there.memory(17 * 4096, seed=4)
     before = local.crc()
     status, message = here.run(f"""

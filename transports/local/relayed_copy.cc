@@ -41,6 +41,8 @@ void RelayedCopy::Begin() {
 }
 
 void RelayedCopy::Pump() {
+  // One that was posted may come after the end, which another's answer has brought.
+  if (job_ == nullptr) return;
   pump_posted_ = false;
   while (!stopped_ && !at_end() && ticket_ == 0 && !pump_posted_ && in_flight_ < kMaxInFlight) {
     if (!StartBatch()) break;

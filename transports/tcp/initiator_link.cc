@@ -22,18 +22,6 @@ uint64_t StripeSize(uint64_t bytes, size_t lanes, uint64_t stripe_bytes) {
   return std::min(std::max(share, kMinStripeBytes), stripe_bytes);
 }
 
-// A refusal says that nothing was moved. When the target refuses a stripe after others have been
-// on their way, its memory or channel went away in between.
-absl::Status DuringTransfer(const TcpJob& job, absl::Status status) {
-  const ApiCode code = ApiCodeOf(status);
-  const bool refusal = code == ApiCode::kParamInvalid || code == ApiCode::kNotConnected;
-  if (!refusal || job.next <= 1) return status;
-  ErrorInfo info = ErrorInfoOf(status);
-  return Failed(absl::StrCat("the target let go of the memory during the transfer: ",
-                             absl::string_view(status.message())),
-                std::move(info));
-}
-
 }  // namespace
 
 InitiatorLinkCore::InitiatorLinkCore(std::shared_ptr<TcpContext> context, const Endpoint& peer,
@@ -197,7 +185,6 @@ void InitiatorLinkCore::StripeDone(const StripeWork& work, absl::Status status) 
     --job->out;
     if (job->phase == TcpJob::Phase::kActive) {
       fence = !status.ok();
-      if (fence) status = DuringTransfer(*job, std::move(status));
       if (!fence) {
         job->transfer->bytes_done.fetch_add(job->stripes[work.stripe].bytes,
                                             std::memory_order_relaxed);
