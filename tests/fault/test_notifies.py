@@ -3,6 +3,7 @@
 import os
 import signal
 import time
+from pathlib import Path
 
 from harness.peer import (FAILED, NOT_CONNECTED, RESOURCE_EXHAUSTED, SUCCESS, TIMEOUT, Peer)
 
@@ -112,12 +113,19 @@ def test_a_killed_daemon_of_the_receiver_is_an_error_within_the_timeout(hosts, d
     assert "again" in there.run(NAMES)
 
 
+def stands_still(pid):
+    """Whether every thread of the process has come to its stop."""
+    states = [path.read_text().rsplit(") ", 1)[1][0] for path in Path(f"/proc/{pid}/task").glob("*/stat")]
+    return set(states) == {"T"}
+
+
 def test_a_silent_peer_is_timeout_at_the_deadline(hosts, daemon, cluster_key, peer):
     nodes = [daemon(host=host, cluster_key=cluster_key) for host in hosts(2)]
     here, there = peer(nodes[0]), peer(nodes[1])
     assert here.connect(there.engine) == SUCCESS
     os.kill(nodes[1].pid, signal.SIGSTOP)
     try:
+        assert until(lambda: stands_still(nodes[1].pid))
         start = time.monotonic()
         assert send(here, there.engine, ms=1000) == TIMEOUT
         assert 0.9 < time.monotonic() - start < 2
