@@ -110,6 +110,18 @@ absl::Status CheckOption(absl::string_view key, absl::string_view value) {
                   "AutoConnect, GlobalResourceConfig, LocalCommRes"});
 }
 
+// A checked number, from whichever spelling of the key was given; the plain one wins.
+std::optional<uint8_t> NumberOf(const std::map<std::string, std::string>& options,
+                                const std::string& name) {
+  for (const std::string& key : {name, absl::StrCat("adxl.", name)}) {
+    const auto found = options.find(key);
+    uint32_t number = 0;
+    if (found == options.end()) continue;
+    if (absl::SimpleAtoi(found->second, &number)) return static_cast<uint8_t>(number);
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 absl::StatusOr<EngineOptions> ParseEngineOptions(const std::map<std::string, std::string>& options,
@@ -123,6 +135,8 @@ absl::StatusOr<EngineOptions> ParseEngineOptions(const std::map<std::string, std
   if (resources != options.end() && !resources->second.empty()) {
     HIXLD_RETURN_IF_ERROR(ReadBatching(resources->second, &parsed.batching));
   }
+  parsed.traffic_class = NumberOf(options, "RdmaTrafficClass");
+  parsed.service_level = NumberOf(options, "RdmaServiceLevel");
   parsed.given = options;
   return parsed;
 }

@@ -1,7 +1,9 @@
 // The options of one engine (contract 3.1).
 #pragma once
 
+#include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -15,6 +17,9 @@ struct EngineOptions {
   bool auto_connect = false;
   // hixld.batching.* in GlobalResourceConfig; the daemon's configuration where they are absent.
   BatchingOptions batching;
+  // RdmaTrafficClass and RdmaServiceLevel; unset: as the node is configured.
+  std::optional<uint8_t> traffic_class;
+  std::optional<uint8_t> service_level;
   // As the client gave them, for operators.
   std::map<std::string, std::string> given;
 };

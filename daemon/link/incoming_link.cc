@@ -55,9 +55,9 @@ IncomingLink::IncomingLink(Loop* loop, ChannelHost* host, std::string peer_node,
 
 IncomingLink::~IncomingLink() = default;
 
-void IncomingLink::Start(std::unique_ptr<TargetLink> target, absl::AnyInvocable<void()> on_closed) {
+void IncomingLink::Start(std::unique_ptr<TargetStack> target,
+                         absl::AnyInvocable<void()> on_closed) {
   target_ = std::move(target);
-  transport_ = "tcp";
   on_closed_.push_back(std::move(on_closed));
   const std::weak_ptr<IncomingLink> weak = weak_from_this();
   connection_->SetHandler({.on_message =
@@ -83,7 +83,8 @@ void IncomingLink::OnMessage(PeerMessage message) {
     case PeerMessage::kListRegions:
       return OnListRegions(message.request_id(), message.list_regions());
     case PeerMessage::kTransportControl:
-      return target_->OnControlMessage(message.transport_control().payload());
+      return target_->OnControlMessage(message.transport_control().transport(),
+                                       message.transport_control().payload());
     case PeerMessage::kGoodbye:
       return Close(absl::UnavailableError(
                        absl::StrCat("the peer said goodbye: ", message.goodbye().reason())),
@@ -143,7 +144,8 @@ void IncomingLink::OnOpenChannel(uint64_t request_id, const hixl::wire::v1::Open
   request.peer_node = absl::BytesToHexString(peer_node_);
   request.peer_address = connection_->peer().ToString();
   auto channel = host_->AcceptChannel(
-      request, std::make_shared<Handle>(loop_, weak_from_this(), id, transport_));
+      request,
+      std::make_shared<Handle>(loop_, weak_from_this(), id, std::string(target_->transport())));
   if (!channel.ok()) {
     connection_->Send(ErrorMessage(request_id, channel.status()));
     return;
@@ -219,13 +221,6 @@ absl::Status IncomingLink::Resolve(uint64_t channel, uint64_t address, uint64_t 
   return found->second->Resolve(address, length, parts);
 }
 
-void IncomingLink::SendToPeer(std::string payload) {
-  PeerMessage message;
-  message.mutable_transport_control()->set_transport(transport_);
-  message.mutable_transport_control()->set_payload(std::move(payload));
-  connection_->Send(message);
-}
-
 void IncomingLink::Close(const absl::Status& reason, absl::AnyInvocable<void()> closed) {
   if (closed_) return closed();
   on_closed_.push_back(std::move(closed));
@@ -260,7 +255,7 @@ LinkDescription IncomingLink::Describe() const {
   LinkDescription description;
   description.peer_node = absl::BytesToHexString(peer_node_);
   description.peer_address = connection_->peer().ToString();
-  description.transport = transport_;
+  description.transport = target_ != nullptr ? std::string(target_->transport()) : "";
   description.state = closing_ ? "down" : "up";
   description.initiator = false;
   description.channels = channels_.size();

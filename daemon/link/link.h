@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -110,6 +111,10 @@ class LinkManager {
     Endpoint endpoint;
     std::string initiator_engine;
     std::string target_engine;
+    // The initiator's options RdmaTrafficClass and RdmaServiceLevel; unset: as the node is
+    // configured (rdma.traffic_class, rdma.service_level).
+    std::optional<uint8_t> traffic_class;
+    std::optional<uint8_t> service_level;
     int64_t deadline_ns = 0;
     // Called at most once, when the open channel stops being open without Close.
     absl::AnyInvocable<void(absl::Status)> on_broken;

@@ -17,11 +17,12 @@ using hixl::wire::v1::PeerMessage;
 class OutgoingLink::RemoteChannelImpl : public RemoteChannel,
                                         public std::enable_shared_from_this<RemoteChannelImpl> {
  public:
-  RemoteChannelImpl(std::shared_ptr<OutgoingLink> link, uint64_t id,
+  RemoteChannelImpl(std::shared_ptr<OutgoingLink> link, uint64_t id, TransferSink* sink,
                     std::shared_ptr<const RegionSnapshot> regions,
                     absl::AnyInvocable<void(absl::Status)> on_broken)
       : link_(std::move(link)),
         id_(id),
+        sink_(sink),
         regions_(std::move(regions)),
         on_broken_(std::move(on_broken)) {
     link_->held_.fetch_add(1, std::memory_order_relaxed);
@@ -31,7 +32,7 @@ class OutgoingLink::RemoteChannelImpl : public RemoteChannel,
     Close();
   }
 
-  absl::string_view transport() const override { return link_->transport_; }
+  absl::string_view transport() const override { return sink_->transport(); }
   bool open() const override { return open_.load(std::memory_order_acquire); }
 
   std::shared_ptr<const RegionSnapshot> Regions() const override {
@@ -56,11 +57,11 @@ class OutgoingLink::RemoteChannelImpl : public RemoteChannel,
   void Submit(std::shared_ptr<TransferJob> job) override {
     job->channel = id_;
     job->pins.push_back(link_);
-    link_->initiator_->Submit(std::move(job));
+    sink_->Submit(std::move(job));
   }
 
   void Cancel(const std::shared_ptr<TransferJob>& job, absl::Status reason) override {
-    link_->initiator_->Cancel(job, std::move(reason));
+    sink_->Cancel(job, std::move(reason));
   }
 
   void Close() override {
@@ -82,6 +83,7 @@ class OutgoingLink::RemoteChannelImpl : public RemoteChannel,
 
   const std::shared_ptr<OutgoingLink> link_;
   const uint64_t id_;
+  TransferSink* const sink_;  // the link's
   std::atomic<bool> open_{true};
   mutable Mutex mutex_;
   std::shared_ptr<const RegionSnapshot> regions_ ABSL_GUARDED_BY(mutex_);
@@ -106,11 +108,10 @@ OutgoingLink::~OutgoingLink() {
   if (initiator_ != nullptr) EndTransfers(LeaseEnd());
 }
 
-void OutgoingLink::Start(std::unique_ptr<InitiatorLink> initiator,
+void OutgoingLink::Start(std::unique_ptr<InitiatorStack> initiator,
                          absl::AnyInvocable<void(const absl::Status&)> on_lost,
                          absl::AnyInvocable<void(ProbeDone)> probe) {
   initiator_ = std::move(initiator);
-  transport_ = std::string(initiator_->transport());
   on_lost_ = std::move(on_lost);
   probe_ = std::move(probe);
   const std::weak_ptr<OutgoingLink> weak = weak_from_this();
@@ -125,7 +126,11 @@ void OutgoingLink::Start(std::unique_ptr<InitiatorLink> initiator,
   LogInfo("peer link up", {{"peer", peer_.ToString()},
                            {"node", absl::BytesToHexString(peer_node_)},
                            {"direction", "out"},
-                           {"transport", transport_}});
+                           {"transport", initiator_->transport()}});
+  const std::string detail = initiator_->Detail();
+  if (!detail.empty()) {
+    LogWarn("peer link over TCP", {{"peer", peer_.ToString()}, {"reason", detail}});
+  }
   SendPing();
   CheckSilence();
   CheckIdle();
@@ -145,7 +150,8 @@ void OutgoingLink::OnMessage(PeerMessage message) {
     case PeerMessage::kError:
       return Answer(message.request_id(), StatusOf(message.error()));
     case PeerMessage::kTransportControl:
-      return initiator_->OnControlMessage(message.transport_control().payload());
+      return initiator_->OnControlMessage(message.transport_control().transport(),
+                                          message.transport_control().payload());
     case PeerMessage::kGoodbye:
       // The target says it only when no byte can land any more.
       return OnEnd(absl::UnavailableError(
@@ -216,6 +222,14 @@ void OutgoingLink::CheckIdle() {
   });
 }
 
+TransferSink* OutgoingLink::SinkFor(const LinkManager::ChannelRequest& request) {
+  if (!request.traffic_class && !request.service_level) return initiator_->Sink(nullptr);
+  RdmaClass treatment = initiator_->rdma_class();
+  treatment.traffic_class = request.traffic_class.value_or(treatment.traffic_class);
+  treatment.service_level = request.service_level.value_or(treatment.service_level);
+  return initiator_->Sink(&treatment);
+}
+
 uint64_t OutgoingLink::AddRequest(int64_t deadline_ns, const std::string& what, Request request) {
   const uint64_t id = next_request_++;
   request.timer = loop_->AddTimer(deadline_ns, [weak = weak_from_this(), id, what] {
@@ -251,8 +265,8 @@ void OutgoingLink::OpenChannel(std::shared_ptr<LinkManager::ChannelRequest> requ
       if (channel != 0) self->CloseChannel(channel);
       return done(regions.status());
     }
-    auto opened = std::make_shared<RemoteChannelImpl>(self, channel, std::move(*regions),
-                                                      std::move(request->on_broken));
+    auto opened = std::make_shared<RemoteChannelImpl>(
+        self, channel, self->SinkFor(*request), std::move(*regions), std::move(request->on_broken));
     self->channels_.emplace(channel, opened);
     done(std::move(opened));
   };
@@ -371,25 +385,18 @@ void OutgoingLink::Close(const absl::Status& reason) {
   EndTransfers(LeaseEnd());
 }
 
-void OutgoingLink::SendToPeer(std::string payload) {
-  PeerMessage message;
-  message.mutable_transport_control()->set_transport(transport_);
-  message.mutable_transport_control()->set_payload(std::move(payload));
-  connection_->Send(message);
-}
-
 LinkDescription OutgoingLink::Describe() const {
   LinkDescription description;
   description.peer_node = absl::BytesToHexString(peer_node_);
   description.peer_address = peer_.ToString();
-  description.transport = transport_;
+  description.transport = std::string(initiator_->transport());
   description.state = lost_ ? "down" : "up";
   description.initiator = true;
   description.channels = channels_.size();
   description.since_ns = started_ns_;
   description.last_heard_ns = last_heard_ns_;
   description.lanes = initiator_->Lanes();
-  if (lost_) description.detail = std::string(reason_.message());
+  description.detail = lost_ ? std::string(reason_.message()) : initiator_->Detail();
   return description;
 }
 

@@ -1,0 +1,158 @@
+"""Builds the kernel and initial file system of the test machine from Debian packages.
+
+The result is cached under its packages' versions, so that only the first run downloads anything.
+"""
+
+import fcntl
+import gzip
+import os
+import shutil
+import stat
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+KERNEL_META_PACKAGE = "linux-image-amd64"
+BUSYBOX_PACKAGE = "busybox-static"
+# The file system of the host, the network between machines, and RDMA over it.
+MODULES = ["virtio_pci", "virtio_console", "virtio_net", "9pnet_virtio", "9p", "veth", "sch_netem",
+           "crc32_generic", "ib_uverbs", "rdma_rxe", "rdma_ucm"]
+INIT = Path(__file__).with_name("guest_init.sh")
+
+
+class ImageError(Exception):
+    """Says which package or tool is missing."""
+
+
+@dataclass(frozen=True)
+class Image:
+    kernel: Path
+    initramfs: Path
+    release: str
+
+
+def cache_directory():
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "hixld" / "rdma_vm"
+
+
+def build():
+    """Returns the image, made at the first call for these package versions."""
+    kernel_package = _kernel_package()
+    versions = [_candidate(kernel_package), _candidate(BUSYBOX_PACKAGE)]
+    base = cache_directory() / "_".join([kernel_package, *versions]).replace("/", "-")
+    base.mkdir(parents=True, exist_ok=True)
+    with open(base / "lock", "w", encoding="ascii") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (base / "packages.done").exists():
+            _unpack([kernel_package, BUSYBOX_PACKAGE], base)
+            (base / "packages.done").touch()
+        return _assemble(base)
+
+
+def _assemble(base):
+    release = next((base / "lib" / "modules").iterdir()).name
+    # The guest's start script is part of the image: a changed one makes a new image.
+    stamp = INIT.read_bytes() + Path(__file__).read_bytes() + " ".join(MODULES).encode()
+    initramfs, made_from = base / "initramfs.gz", base / "initramfs.from"
+    if not initramfs.exists() or not made_from.exists() or made_from.read_bytes() != stamp:
+        _write_initramfs(base, release, initramfs)
+        made_from.write_bytes(stamp)
+    return Image(base / "boot" / f"vmlinuz-{release}", initramfs, release)
+
+
+def _run(command, **options):
+    try:
+        return subprocess.run(command, check=True, capture_output=True, text=True, **options).stdout
+    except FileNotFoundError as error:
+        raise ImageError(f"{command[0]} is not installed") from error
+    except subprocess.CalledProcessError as error:
+        raise ImageError(f"{' '.join(command)}: {error.stderr.strip()}") from error
+
+
+def _kernel_package():
+    for line in _run(["apt-cache", "depends", KERNEL_META_PACKAGE]).splitlines():
+        if line.strip().startswith("Depends:"):
+            return line.split()[-1]
+    raise ImageError(f"apt knows no package {KERNEL_META_PACKAGE}: run apt-get update")
+
+
+def _candidate(package):
+    for line in _run(["apt-cache", "policy", package]).splitlines():
+        if line.strip().startswith("Candidate:"):
+            return line.split()[-1].replace(":", "-")
+    raise ImageError(f"apt knows no package {package}: run apt-get update")
+
+
+def _unpack(packages, target):
+    """Unpacks without installing: no boot loader or other hook of the host is touched."""
+    with tempfile.TemporaryDirectory(dir=target) as scratch:
+        os.chmod(scratch, 0o755)
+        _run(["apt-get", "-q", "download", *packages], cwd=scratch)
+        for archive in Path(scratch).glob("*.deb"):
+            _run(["dpkg-deb", "-x", str(archive), str(target)])
+    release = next((target / "lib" / "modules").iterdir()).name
+    _run(["/sbin/depmod", "-b", str(target), release])
+
+
+def _module_closure(base, release):
+    """The modules and what they need, in an order in which they can be loaded."""
+    needs = {}
+    for line in (base / "lib" / "modules" / release / "modules.dep").read_text().splitlines():
+        path, _, dependencies = line.partition(":")
+        needs[path] = dependencies.split()
+    by_name = {Path(path).name.split(".")[0].replace("-", "_"): path for path in needs}
+    ordered = []
+
+    def add(path):
+        for dependency in needs[path]:
+            add(dependency)
+        if path not in ordered:
+            ordered.append(path)
+
+    for name in MODULES:
+        if name not in by_name:
+            raise ImageError(f"kernel {release} has no module {name}")
+        add(by_name[name])
+    return [base / "lib" / "modules" / release / path for path in ordered]
+
+
+def _write_initramfs(base, release, target):
+    modules = _module_closure(base, release)
+    order = "".join(f"{path.name}\n" for path in modules).encode()
+    temporary = target.with_suffix(".new")
+    with gzip.open(temporary, "wb", compresslevel=1) as out:
+        archive = _Cpio(out)
+        for directory in ("bin", "modules", "proc", "sys", "dev", "host"):
+            archive.add(directory, stat.S_IFDIR | 0o755)
+        archive.add("dev/console", stat.S_IFCHR | 0o600, device=(5, 1))
+        archive.add("bin/busybox", stat.S_IFREG | 0o755, (base / "bin" / "busybox").read_bytes())
+        archive.add("init", stat.S_IFREG | 0o755, INIT.read_bytes())
+        archive.add("modules/order", stat.S_IFREG | 0o644, order)
+        for path in modules:
+            archive.add(f"modules/{path.name}", stat.S_IFREG | 0o644, path.read_bytes())
+        archive.close()
+    shutil.move(temporary, target)
+
+
+class _Cpio:
+    """Writes the archive format that the kernel unpacks ("newc")."""
+
+    def __init__(self, out):
+        self._out = out
+        self._inode = 0
+
+    def add(self, name, mode, data=b"", device=(0, 0)):
+        self._inode += 1
+        encoded = name.encode() + b"\0"
+        fields = [self._inode, mode, 0, 0, 1, 0, len(data), 0, 0, *device, len(encoded), 0]
+        header = b"070701" + b"".join(b"%08x" % field for field in fields)
+        self._write_padded(header + encoded)
+        self._write_padded(data)
+
+    def close(self):
+        self.add("TRAILER!!!", 0)
+
+    def _write_padded(self, data):
+        self._out.write(data + b"\0" * (-len(data) % 4))
