@@ -18,6 +18,9 @@ inline absl::Status CheckTimeout(int32_t timeout_ms) {
                       {.object = "timeout", .allowed = "1 ms and more"});
 }
 
+// How much longer than its own timeout a call waits for the daemon's word on it.
+constexpr int64_t kAnswerGrace = 250 * kNanosPerMilli;
+
 // Whole milliseconds until `deadline` (MonotonicNanos), at least 1.
 inline int32_t MillisLeft(int64_t deadline) {
   const int64_t left = (deadline - MonotonicNanos() + kNanosPerMilli - 1) / kNanosPerMilli;

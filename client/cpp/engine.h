@@ -132,7 +132,7 @@ class Engine : private Recoverable {
   absl::StatusOr<std::vector<uint64_t>> RegionsOf(const std::vector<uint64_t>& handles,
                                                   const Attachment& live);
 
-  // Marks a peer as busy while it lives, so that its link is not evicted.
+  // Marks a peer as busy while it lives, so that its link is not evicted. `remote` must outlive it.
   class Use {
    public:
     Use(Engine* engine, const std::string& remote);
@@ -142,7 +142,7 @@ class Engine : private Recoverable {
 
    private:
     Engine* const engine_;  // nullptr without a channel pool
-    const std::string remote_;
+    const std::string& remote_;
   };
 
   // engine_links.cc

@@ -16,9 +16,6 @@
 namespace hixld::client {
 namespace {
 
-// How much longer than its own timeout a call waits for the daemon's word on it.
-constexpr int64_t kAnswerGrace = 250 * kNanosPerMilli;
-constexpr char kConnectTimedOut[] = "HIXL_001002";
 constexpr int32_t kQuietDisconnectMillis = 1000;
 constexpr int64_t kFirstBackoff = 10 * kNanosPerMilli;
 constexpr int64_t kLastBackoff = 200 * kNanosPerMilli;

@@ -11,8 +11,6 @@ namespace hixld::client {
 namespace {
 
 constexpr size_t kMaxNotifyBytes = 1024;
-// How much longer than its own timeout a call waits for the daemon's word on it.
-constexpr int64_t kAnswerGrace = 250 * kNanosPerMilli;
 constexpr int64_t kFetchTimeout = 30 * kNanosPerSecond;
 
 absl::Status CheckPart(const char* what, size_t bytes) {

@@ -8,6 +8,7 @@
 #include "client/cpp/log.h"
 #include "proto/base/clock.h"
 #include "proto/base/status.h"
+#include "proto/base/text_code.h"
 
 namespace hixld::client {
 namespace {
@@ -49,7 +50,7 @@ absl::Status UnknownRequest(uint64_t request) {
   return ParamInvalid(
       absl::StrCat("transfer request ", request,
                    " is unknown: never made, told before, or disconnected"),
-      {.object = absl::StrCat("transfer request ", request), .text_code = "HIXL_001003"});
+      {.object = absl::StrCat("transfer request ", request), .text_code = kInvalidHandle});
 }
 
 }  // namespace

@@ -54,6 +54,45 @@ Status WithEngine(const Impl& impl, Call call) {
   return RecordError(engine.ok() ? call(**engine) : engine.status());
 }
 
+// A batch in one of its public forms, checked and ready for the engine as long as this object.
+class ReadyArrays {
+ public:
+  absl::Status Prepare(const TransferArrays& arrays) {
+    arrays_ = arrays;
+    return CheckArrays(arrays);
+  }
+  BatchView view() const { return ViewOf(arrays_); }
+
+ private:
+  TransferArrays arrays_;
+};
+
+template <typename Ready, typename Impl, typename Batch>
+Status Transfer(const Impl& impl, const AscendString& remote, TransferOp operation,
+                const Batch& batch, int32_t timeout_in_millis) {
+  return WithEngine(impl, [&](Engine& live) -> absl::Status {
+    HIXLD_RETURN_IF_ERROR(CheckOp(operation));
+    Ready ready;
+    HIXLD_RETURN_IF_ERROR(ready.Prepare(batch));
+    return live.Transfer(ToString(remote), DirectionOf(operation), ready.view(), timeout_in_millis);
+  });
+}
+
+template <typename Ready, typename Impl, typename Batch>
+Status Submit(const Impl& impl, const AscendString& remote, TransferOp operation,
+              const Batch& batch, const TransferArgs& args, TransferReq& req) {
+  return WithEngine(impl, [&](Engine& live) -> absl::Status {
+    HIXLD_RETURN_IF_ERROR(CheckOp(operation));
+    Ready ready;
+    HIXLD_RETURN_IF_ERROR(ready.Prepare(batch));
+    HIXLD_ASSIGN_OR_RETURN(
+        const uint64_t request,
+        live.Submit(ToString(remote), DirectionOf(operation), ready.view(), args.user_data));
+    req = reinterpret_cast<TransferReq>(request);
+    return absl::OkStatus();
+  });
+}
+
 }  // namespace
 
 class __attribute__((visibility("hidden"))) Buffer::State {
@@ -189,52 +228,26 @@ Status HixlExt::ExportMem(const void* memory) {
 
 Status HixlExt::TransferSync(Hixl& engine, const AscendString& remote_engine, TransferOp operation,
                              const TransferArrays& arrays, int32_t timeout_in_millis) {
-  return WithEngine(*engine.impl_, [&](Engine& live) -> absl::Status {
-    HIXLD_RETURN_IF_ERROR(CheckOp(operation));
-    HIXLD_RETURN_IF_ERROR(CheckArrays(arrays));
-    return live.Transfer(ToString(remote_engine), DirectionOf(operation), ViewOf(arrays),
-                         timeout_in_millis);
-  });
+  return Transfer<ReadyArrays>(*engine.impl_, remote_engine, operation, arrays, timeout_in_millis);
 }
 
 Status HixlExt::TransferAsync(Hixl& engine, const AscendString& remote_engine, TransferOp operation,
                               const TransferArrays& arrays, const TransferArgs& optional_args,
                               TransferReq& req) {
-  return WithEngine(*engine.impl_, [&](Engine& live) -> absl::Status {
-    HIXLD_RETURN_IF_ERROR(CheckOp(operation));
-    HIXLD_RETURN_IF_ERROR(CheckArrays(arrays));
-    HIXLD_ASSIGN_OR_RETURN(const uint64_t request,
-                           live.Submit(ToString(remote_engine), DirectionOf(operation),
-                                       ViewOf(arrays), optional_args.user_data));
-    req = reinterpret_cast<TransferReq>(request);
-    return absl::OkStatus();
-  });
+  return Submit<ReadyArrays>(*engine.impl_, remote_engine, operation, arrays, optional_args, req);
 }
 
 Status HixlExt::TransferSync(Hixl& engine, const AscendString& remote_engine, TransferOp operation,
                              const BlockBatch& blocks, int32_t timeout_in_millis) {
-  return WithEngine(*engine.impl_, [&](Engine& live) -> absl::Status {
-    HIXLD_RETURN_IF_ERROR(CheckOp(operation));
-    PreparedBlocks prepared;
-    HIXLD_RETURN_IF_ERROR(prepared.Prepare(blocks));
-    return live.Transfer(ToString(remote_engine), DirectionOf(operation), prepared.view(),
-                         timeout_in_millis);
-  });
+  return Transfer<PreparedBlocks>(*engine.impl_, remote_engine, operation, blocks,
+                                  timeout_in_millis);
 }
 
 Status HixlExt::TransferAsync(Hixl& engine, const AscendString& remote_engine, TransferOp operation,
                               const BlockBatch& blocks, const TransferArgs& optional_args,
                               TransferReq& req) {
-  return WithEngine(*engine.impl_, [&](Engine& live) -> absl::Status {
-    HIXLD_RETURN_IF_ERROR(CheckOp(operation));
-    PreparedBlocks prepared;
-    HIXLD_RETURN_IF_ERROR(prepared.Prepare(blocks));
-    HIXLD_ASSIGN_OR_RETURN(const uint64_t request,
-                           live.Submit(ToString(remote_engine), DirectionOf(operation),
-                                       prepared.view(), optional_args.user_data));
-    req = reinterpret_cast<TransferReq>(request);
-    return absl::OkStatus();
-  });
+  return Submit<PreparedBlocks>(*engine.impl_, remote_engine, operation, blocks, optional_args,
+                                req);
 }
 
 ErrorInfo HixlExt::LastError() {

@@ -8,6 +8,7 @@
 #include "client/cpp/options.h"
 #include "proto/base/endpoint.h"
 #include "proto/base/status.h"
+#include "proto/base/text_code.h"
 
 namespace hixl {
 namespace {
@@ -16,8 +17,6 @@ using hixld::client::Engine;
 using hixld::client::EngineConfig;
 using hixld::client::OptionMap;
 using hixld::client::OptionsContext;
-
-constexpr char kInvalidHandle[] = "HIXL_001003";
 
 std::string ToString(const AscendString& text) {
   return std::string(text.GetString(), text.GetLength());
@@ -36,12 +35,12 @@ absl::StatusOr<std::shared_ptr<Engine>> Hixl::HixlImpl::Live() const {
     return hixld::Failed(
         absl::StrCat("this engine belongs to process ", owner_, ", from which process ", getpid(),
                      " was forked; make an engine of its own here"),
-        {.object = "engine", .text_code = kInvalidHandle});
+        {.object = "engine", .text_code = hixld::kInvalidHandle});
   }
   hixld::MutexLock lock(&mutex_);
   if (engine_ != nullptr) return engine_;
   return hixld::Failed("the engine is not initialised",
-                       {.object = "engine", .text_code = kInvalidHandle});
+                       {.object = "engine", .text_code = hixld::kInvalidHandle});
 }
 
 absl::Status Hixl::HixlImpl::Initialize(const AscendString& local_engine,

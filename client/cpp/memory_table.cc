@@ -6,11 +6,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "proto/base/status.h"
+#include "proto/base/text_code.h"
 
 namespace hixld::client {
 namespace {
-
-constexpr char kRegistrationFailed[] = "HIXL_001001";
 
 // Handles are unique in the process, so that one of another engine is an unknown one here.
 std::atomic<uint64_t> g_next_handle{0x1000};

@@ -66,7 +66,7 @@ class RingSubmitter : public Submitter {
     if (rings == nullptr) return fallback_->Transfer(call);
     const int64_t deadline = MonotonicNanos() + call.timeout_ms * kNanosPerMilli;
     HIXLD_ASSIGN_OR_RETURN(const uint32_t slot, Push(rings, call, deadline));
-    if (!Wait(rings, slot, BytesOf(call.batch), deadline + kAnswerGrace)) {
+    if (!Wait(rings, slot, call.batch, deadline + kAnswerGrace)) {
       if (session_->alive()) {
         Log(LogLevel::kWarning, absl::StrCat("hixld does not answer for a transfer with ",
                                              call.remote_engine, "; waiting for it or its end"));
@@ -143,8 +143,9 @@ class RingSubmitter : public Submitter {
   }
 
   // Looks for as long as it has paid lately, then sleeps.
-  bool Wait(ring::Producer* rings, uint32_t slot, uint64_t bytes, int64_t deadline) {
+  bool Wait(ring::Producer* rings, uint32_t slot, const BatchView& batch, int64_t deadline) {
     if (!may_spin_) return rings->Wait(slot, 0, deadline);
+    const uint64_t bytes = batch.bytes();
     if (bytes > kPacedBytes) return WaitPaced(rings, slot, bytes, deadline);
     const int64_t spin = spin_ns_.load(std::memory_order_relaxed);
     const int64_t start = MonotonicNanos();
@@ -172,12 +173,6 @@ class RingSubmitter : public Submitter {
     // A quarter of the way towards what it was this time.
     ns_per_kib_.store(pace + (took / kib - pace) / 4, std::memory_order_relaxed);
     return ended;
-  }
-
-  static uint64_t BytesOf(const BatchView& batch) {
-    uint64_t bytes = 0;
-    for (size_t i = 0; i < batch.count; ++i) bytes += batch.length(i);
-    return bytes;
   }
 
   TransferReport Look(uint64_t id) {

@@ -44,6 +44,15 @@ struct BatchView {
     const ring::BlockTables& table = TableOf(i);
     return table.remote_base + blocks->remote_blocks[Pair(i)] * table.remote_stride;
   }
+  uint64_t bytes() const {
+    uint64_t sum = 0;
+    if (blocks == nullptr) {
+      for (size_t i = 0; i < count; ++i) sum += length(i);
+      return sum;
+    }
+    for (const ring::BlockTables& table : blocks->tables) sum += table.block_bytes;
+    return sum * blocks->local_blocks.size();
+  }
   uint64_t length(size_t i) const {
     return blocks == nullptr ? At(lengths, i) : TableOf(i).block_bytes;
   }

@@ -58,36 +58,31 @@ std::string Who(const Host& host) {
                              : "a daemon that is started from here";
 }
 
-// The soft limit of locked memory as /proc/PID/limits has it: "65536" or "unlimited".
-std::optional<std::string> MemlockOf(const Host& host) {
-  const auto limits = ReadText(ProcDirectory(host) + "/limits");
-  if (!limits) return std::nullopt;
-  std::istringstream lines(*limits);
+// The first word after `key` at the start of a line of a file in the daemon's /proc directory.
+std::optional<std::string> ProcWord(const Host& host, const char* file, const char* key) {
+  const auto text = ReadText(absl::StrCat(ProcDirectory(host), "/", file));
+  if (!text) return std::nullopt;
+  std::istringstream lines(*text);
   std::string line;
   while (std::getline(lines, line)) {
     absl::string_view rest = line;
-    if (!absl::ConsumePrefix(&rest, "Max locked memory")) continue;
+    if (!absl::ConsumePrefix(&rest, key)) continue;
     std::istringstream words{std::string(rest)};
-    std::string soft;
-    if (words >> soft) return soft;
+    std::string word;
+    if (words >> word) return word;
   }
   return std::nullopt;
 }
 
+// The soft limit of locked memory: "65536" or "unlimited".
+std::optional<std::string> MemlockOf(const Host& host) {
+  return ProcWord(host, "limits", "Max locked memory");
+}
+
 uint64_t CapabilitiesOf(const Host& host) {
-  const auto status = ReadText(ProcDirectory(host) + "/status");
   uint64_t bits = 0;
-  if (!status) return 0;
-  std::istringstream lines(*status);
-  std::string line;
-  while (std::getline(lines, line)) {
-    absl::string_view rest = line;
-    if (absl::ConsumePrefix(&rest, "CapEff:")) {
-      rest = absl::StripLeadingAsciiWhitespace(rest);
-      if (!absl::SimpleHexAtoi(rest, &bits)) return 0;
-    }
-  }
-  return bits;
+  const auto word = ProcWord(host, "status", "CapEff:");
+  return word && absl::SimpleHexAtoi(*word, &bits) ? bits : 0;
 }
 
 std::string DevicesDirectory(const Host& host) { return host.root + "/sys/class/infiniband"; }

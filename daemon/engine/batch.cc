@@ -164,7 +164,6 @@ absl::Status CheckOneKind(const BatchView& batch, const RegionSnapshot& local,
     const Region* region = RegionAt(regions, address);
     return region == nullptr ? MemoryType::kHost : region->type;
   };
-  const auto name = [](MemoryType type) { return type == MemoryType::kDevice ? "device" : "host"; };
   if (batch.size() == 0) return absl::OkStatus();
   const MemoryType first_here = type_at(local, batch.local[0]);
   const MemoryType first_there = type_at(remote, batch.remote[0]);
@@ -173,12 +172,14 @@ absl::Status CheckOneKind(const BatchView& batch, const RegionSnapshot& local,
     const MemoryType there = type_at(remote, batch.remote[i]);
     if (here == first_here && there == first_there) continue;
     return ParamInvalid(
-        absl::StrCat("descriptor ", i, " is between ", name(here), " and remote ", name(there),
-                     " memory, descriptor 0 between ", name(first_here), " and remote ",
-                     name(first_there), "; a batch with unregistered memory is of one kind"),
+        absl::StrCat("descriptor ", i, " is between ", MemoryTypeName(here), " and remote ",
+                     MemoryTypeName(there), " memory, descriptor 0 between ",
+                     MemoryTypeName(first_here), " and remote ", MemoryTypeName(first_there),
+                     "; a batch with unregistered memory is of one kind"),
         {.object = absl::StrCat("descriptor ", i),
          .option = "BufferPool",
-         .allowed = absl::StrCat(name(first_here), " and remote ", name(first_there), " memory")});
+         .allowed = absl::StrCat(MemoryTypeName(first_here), " and remote ",
+                                 MemoryTypeName(first_there), " memory")});
   }
   return absl::OkStatus();
 }

@@ -9,16 +9,24 @@
 
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "daemon/engine/link_rule.h"
 #include "daemon/engine/notify_queue.h"
 #include "daemon/engine/transfer.h"
 #include "daemon/link/link.h"
 #include "proto/base/endpoint.h"
+#include "proto/base/status.h"
 
 namespace hixld {
 
 class DirectGate;
 class Engine;
+
+// NOT_CONNECTED: `engine` has no channel to `remote`.
+inline absl::Status NoChannel(absl::string_view engine, absl::string_view remote) {
+  return NotConnected(absl::StrCat("engine ", engine, " is not connected to ", remote),
+                      {.object = absl::StrCat("engine ", remote)});
+}
 
 // Somebody who waits for a channel to open: a Connect call, or a transfer that needs it.
 struct ConnectWaiter {

@@ -7,6 +7,7 @@
 #include "daemon/engine/engine.h"
 #include "proto/base/clock.h"
 #include "proto/base/status.h"
+#include "proto/base/text_code.h"
 
 namespace hixld {
 namespace {
@@ -15,11 +16,6 @@ absl::Status CheckTimeout(int64_t timeout_ms) {
   if (timeout_ms > 0) return absl::OkStatus();
   return ParamInvalid(absl::StrCat("timeout_ms is ", timeout_ms, "; allowed: 1..2147483647"),
                       {.object = "timeout_ms", .allowed = "1..2147483647"});
-}
-
-absl::Status NoChannel(absl::string_view engine, absl::string_view remote) {
-  return NotConnected(absl::StrCat("engine ", engine, " is not connected to ", remote),
-                      {.object = absl::StrCat("engine ", remote)});
 }
 
 }  // namespace
@@ -80,7 +76,8 @@ void Engine::AnswerAt(int64_t deadline_ns, std::shared_ptr<ConnectWaiter> waiter
   Loop* const control = context_->control;
   control->Post([control, deadline_ns, waiter = std::move(waiter)]() mutable {
     control->AddTimer(deadline_ns, [waiter = std::move(waiter)] {
-      waiter->Answer(Timeout("the connection was not made in time", {.text_code = "HIXL_001002"}));
+      waiter->Answer(
+          Timeout("the connection was not made in time", {.text_code = kConnectTimedOut}));
     });
   });
 }

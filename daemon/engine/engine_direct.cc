@@ -22,24 +22,26 @@ absl::StatusOr<Engine::ChannelRef> Engine::DirectChannel(uint64_t channel_id,
                                                          std::shared_ptr<Engine>* target) {
   const std::string object = absl::StrCat("channel ", channel_id);
   MutexLock lock(&mutex_);
-  for (const auto& [name, channel] : channels_) {
-    if (channel->key != channel_id || !channel->established) continue;
-    if (channel->remote != nullptr) {
-      return Unsupported(absl::StrCat("engine ", name, " is on another daemon"),
-                         {.object = object});
-    }
-    if (channel->rule != nullptr) {
-      return Unsupported("what the products allow is checked by the daemon, transfer by transfer",
-                         {.object = object, .option = "devices.sim.product_limits"});
-    }
-    *target = channel->local.lock();
-    if (*target == nullptr || !(*target)->open()) {
-      return Failed(absl::StrCat("engine ", name, " is closed"), {.object = object});
-    }
-    return channel;
+  const auto found = by_key_.find(channel_id);
+  if (found == by_key_.end() || !found->second->established) {
+    return NotConnected(absl::StrCat("engine ", identity_.id, " has no ", object),
+                        {.object = object});
   }
-  return NotConnected(absl::StrCat("engine ", identity_.id, " has no ", object),
-                      {.object = object});
+  const ChannelRef& channel = found->second;
+  if (channel->remote != nullptr) {
+    return Unsupported(absl::StrCat("engine ", channel->remote_engine, " is on another daemon"),
+                       {.object = object});
+  }
+  if (channel->rule != nullptr) {
+    return Unsupported("what the products allow is checked by the daemon, transfer by transfer",
+                       {.object = object, .option = "devices.sim.product_limits"});
+  }
+  *target = channel->local.lock();
+  if (*target == nullptr || !(*target)->open()) {
+    return Failed(absl::StrCat("engine ", channel->remote_engine, " is closed"),
+                  {.object = object});
+  }
+  return channel;
 }
 
 absl::Status Engine::MayGrant(const Engine& target, const DirectCopier& copier) const {
@@ -113,9 +115,7 @@ absl::Status Engine::KeepGrant(const ChannelRef& channel, const std::shared_ptr<
     MutexLock lock(&mutex_);
     const auto found = channels_.find(channel->remote_engine);
     if (closing_ || found == channels_.end() || found->second != channel) {
-      return NotConnected(
-          absl::StrCat("engine ", identity_.id, " is not connected to ", channel->remote_engine),
-          {.object = absl::StrCat("engine ", channel->remote_engine)});
+      return NoChannel(identity_.id, channel->remote_engine);
     }
     former = std::exchange(channel->direct, gate);
   }

@@ -12,15 +12,10 @@
 #include "daemon/engine/engine.h"
 #include "daemon/engine/inbound.h"
 #include "proto/base/status.h"
+#include "proto/base/text_code.h"
 
 namespace hixld {
 namespace {
-
-constexpr char kRegistrationFailed[] = "HIXL_001001";
-
-absl::string_view TypeName(MemoryType type) {
-  return type == MemoryType::kDevice ? "device" : "host";
-}
 
 // UB endpoints reach memory of their own placement only; other protocols reach both (contract 7).
 bool MayRegister(const EndpointSet& set, MemoryType type) {
@@ -54,7 +49,7 @@ absl::Status Engine::CheckProduct(const std::vector<RegionTable::Request>& reque
     if (!MayRegister(options_.endpoints, type)) {
       return Unsupported(absl::StrCat("engine ", identity_.id, " (", options_.endpoints.product,
                                       ") has ", absl::StrJoin(options_.endpoints.endpoints, ", "),
-                                      ", which reach no memory of type ", TypeName(type)),
+                                      ", which reach no memory of type ", MemoryTypeName(type)),
                          {.object = absl::StrCat("engine ", identity_.id),
                           .option = "comm_resource_config.protocol_desc, LocalCommRes",
                           .allowed = "endpoints of both placements",
@@ -66,12 +61,12 @@ absl::Status Engine::CheckProduct(const std::vector<RegionTable::Request>& reque
       if (region->type == type) bytes += region->length;
     }
     if (bytes > limit) {
-      return Failed(
-          absl::StrCat("engine ", identity_.id, " would have ", bytes, " bytes of ", TypeName(type),
-                       " memory registered; a ", options_.endpoints.product, " takes ", limit),
-          {.object = absl::StrCat("engine ", identity_.id),
-           .limit = absl::StrCat(limit, " bytes"),
-           .text_code = kRegistrationFailed});
+      return Failed(absl::StrCat("engine ", identity_.id, " would have ", bytes, " bytes of ",
+                                 MemoryTypeName(type), " memory registered; a ",
+                                 options_.endpoints.product, " takes ", limit),
+                    {.object = absl::StrCat("engine ", identity_.id),
+                     .limit = absl::StrCat(limit, " bytes"),
+                     .text_code = kRegistrationFailed});
     }
   }
   return absl::OkStatus();

@@ -60,9 +60,7 @@ void Engine::RunNotify(const std::shared_ptr<Sending>& sending) {
   }
   if (!open()) return sending->done(ClosedError());
   if (channel == nullptr) {
-    return sending->done(NotConnected(
-        absl::StrCat("engine ", identity_.id, " is not connected to ", sending->remote_engine),
-        {.object = absl::StrCat("engine ", sending->remote_engine)}));
+    return sending->done(NoChannel(identity_.id, sending->remote_engine));
   }
   if (MonotonicNanos() >= sending->deadline_ns) {
     return NotifySent(sending, channel,

@@ -10,6 +10,7 @@
 #include "daemon/telemetry/transfer_metrics.h"
 #include "proto/base/clock.h"
 #include "proto/base/status.h"
+#include "proto/base/text_code.h"
 
 namespace hixld {
 namespace {
@@ -255,9 +256,7 @@ absl::Status Engine::Admit(const TransferRef& transfer, const ChannelRef& channe
     if (closing_) {
       status = ClosedError();
     } else if (found == channels_.end() || found->second != channel) {
-      status = NotConnected(
-          absl::StrCat("engine ", identity_.id, " is not connected to ", channel->remote_engine),
-          {.object = absl::StrCat("engine ", channel->remote_engine)});
+      status = NoChannel(identity_.id, channel->remote_engine);
     } else if (transfers_.size() >= context_->limits.max_transfers_per_engine) {
       status = ResourceExhausted(
           absl::StrCat("engine ", identity_.id, " has ", transfers_.size(),
@@ -390,7 +389,7 @@ std::vector<TransferReport> Engine::Query(absl::Span<const uint64_t> ids) {
            .state = TransferState::kFailed,
            .status = ParamInvalid(
                absl::StrCat("transfer ", id, " is unknown or its end has been reported"),
-               {.object = absl::StrCat("transfer ", id), .text_code = "HIXL_001003"})});
+               {.object = absl::StrCat("transfer ", id), .text_code = kInvalidHandle})});
       continue;
     }
     reports.push_back(ReportOf(*found->second));

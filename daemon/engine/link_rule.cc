@@ -30,10 +30,6 @@ std::string Describe(const std::string& engine, const EndpointSet& set) {
   return absl::StrCat(engine, " (", set.product, ") has ", absl::StrJoin(set.endpoints, ", "));
 }
 
-absl::string_view TypeName(MemoryType type) {
-  return type == MemoryType::kDevice ? "device" : "host";
-}
-
 constexpr const char* Placement(MemoryType type) {
   return type == MemoryType::kDevice ? "ub_ctp:device" : "ub_ctp:host";
 }
@@ -99,12 +95,13 @@ void LinkRule::Fill(ProductForm form) {
 absl::Status LinkRule::Check(size_t descriptor, MemoryType local, MemoryType remote) const {
   const PlacementRule& rule = rules_[static_cast<size_t>(local)][static_cast<size_t>(remote)];
   if (rule.allowed) return absl::OkStatus();
-  return Unsupported(absl::StrCat("descriptor ", descriptor, ": ", product_,
-                                  " moves nothing between local ", TypeName(local), " and remote ",
-                                  TypeName(remote), " memory over ", protocol_, ": ", rule.reason),
-                     {.object = absl::StrCat("descriptor ", descriptor),
-                      .option = "devices.sim.product_limits",
-                      .allowed = "see hixlctl devices --rules"});
+  return Unsupported(
+      absl::StrCat("descriptor ", descriptor, ": ", product_, " moves nothing between local ",
+                   MemoryTypeName(local), " and remote ", MemoryTypeName(remote), " memory over ",
+                   protocol_, ": ", rule.reason),
+      {.object = absl::StrCat("descriptor ", descriptor),
+       .option = "devices.sim.product_limits",
+       .allowed = "see hixlctl devices --rules"});
 }
 
 }  // namespace hixld

@@ -18,6 +18,7 @@
 #include "proto/base/clock.h"
 #include "proto/base/mutex.h"
 #include "proto/base/status.h"
+#include "proto/base/text_code.h"
 
 namespace hixld {
 namespace {
@@ -159,7 +160,7 @@ void LinkCore::OpenChannel(LinkManager::ChannelRequest request, LinkManager::Cha
     self->Answer(call, Timeout(absl::StrCat("engine ", call->request->target_engine,
                                             " did not answer in time"),
                                {.object = absl::StrCat("engine ", call->request->target_engine),
-                                .text_code = "HIXL_001002"}));
+                                .text_code = kConnectTimedOut}));
     self->DropIfUnwanted(call->address);
   });
   Try(call);

@@ -10,6 +10,15 @@
 #include "proto/base/status.h"
 
 namespace hixld {
+namespace {
+
+// What says "lost" to the link's other users must not say "try elsewhere" to those who may have
+// been heard.
+absl::Status FailedWhenLost(const absl::Status& status) {
+  return status.code() == absl::StatusCode::kUnavailable ? Failed(status.message()) : status;
+}
+
+}  // namespace
 
 using hixl::wire::v1::PeerMessage;
 
@@ -375,8 +384,7 @@ void OutgoingLink::OpenRelay(uint64_t channel, const std::vector<AddressRange>& 
                      absl::StatusOr<std::shared_ptr<const RegionSnapshot>> answer,
                      Request& answered) mutable {
     if (answer.ok()) return done(answered.channel);
-    const bool lost = answer.status().code() == absl::StatusCode::kUnavailable;
-    done(lost ? Failed(answer.status().message()) : answer.status());
+    done(FailedWhenLost(answer.status()));
   };
   message.set_request_id(
       AddRequest(deadline_ns, "asking for unregistered memory of the peer", std::move(waiting)));
@@ -407,11 +415,7 @@ void OutgoingLink::Notify(uint64_t channel, std::string name, std::string text, 
   Request waiting;
   waiting.done = [done = std::move(done)](
                      absl::StatusOr<std::shared_ptr<const RegionSnapshot>> taken,
-                     Request&) mutable {
-    // What says "lost" to the link's other users must not say "try elsewhere" to this one.
-    const bool lost = taken.status().code() == absl::StatusCode::kUnavailable;
-    done(lost ? Failed(taken.status().message()) : taken.status());
-  };
+                     Request&) mutable { done(FailedWhenLost(taken.status())); };
   message.set_request_id(AddRequest(deadline_ns, "a notify", std::move(waiting)));
   connection_->Send(message);
 }

@@ -9,12 +9,18 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "proto/base/mutex.h"
 #include "transports/memory_access.h"
 
 namespace hixld {
 
 enum class MemoryType : uint8_t { kDevice = 0, kHost = 1 };  // contract 1.1
+
+// As messages call it.
+inline absl::string_view MemoryTypeName(MemoryType type) {
+  return type == MemoryType::kDevice ? "device" : "host";
+}
 
 // One registered piece of memory. Immutable; kept alive by the tables and by transfers in flight.
 struct Region {

@@ -13,10 +13,6 @@ namespace {
 
 using RegionPtr = std::shared_ptr<const Region>;
 
-absl::string_view TypeName(MemoryType type) {
-  return type == MemoryType::kDevice ? "device" : "host";
-}
-
 absl::Status CheckRange(uint64_t address, uint64_t length) {
   if (address != 0 && length != 0 && address + length > address) return absl::OkStatus();
   const char* reason = address == 0  ? "starts at address 0"
@@ -78,7 +74,7 @@ std::string DescribeRange(uint64_t address, uint64_t length) {
 
 std::string DescribeRegion(const Region& region) {
   return absl::StrCat("region ", DescribeRange(region.address, region.length), " (",
-                      TypeName(region.type), ")");
+                      MemoryTypeName(region.type), ")");
 }
 
 RegionSnapshot::RegionSnapshot(std::vector<RegionPtr> regions, uint64_t version)

@@ -6,6 +6,10 @@
 
 namespace hixld {
 
+constexpr char kRegistrationFailed[] = "HIXL_001001";
+constexpr char kConnectTimedOut[] = "HIXL_001002";
+constexpr char kInvalidHandle[] = "HIXL_001003";
+
 // The same with this text code, unless it has one already.
 absl::Status WithTextCode(absl::Status status, absl::string_view text_code);
 

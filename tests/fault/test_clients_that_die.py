@@ -6,19 +6,10 @@ from pathlib import Path
 
 import pytest
 from harness.peer import FAILED, NOT_CONNECTED, PARAM_INVALID, SUCCESS, TIMEOUT
+from harness.wait import until
 
 MIB = 1 << 20
 ENDED = (FAILED, TIMEOUT, NOT_CONNECTED, PARAM_INVALID)
-
-
-def until(condition, seconds=60):
-    """Asks again and again; False at the deadline."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.01)
-    return True
 
 
 def sessions(node):

@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 from harness.peer import (FAILED, NOT_CONNECTED, RESOURCE_EXHAUSTED, SUCCESS, TIMEOUT, Peer)
+from harness.wait import until
 
 SEND = "engine.send_notify(remote, hixl.NotifyDesc(name, 'm'), ms)"
 NAMES = "[n.name for n in engine.get_notifies()[1]]"
@@ -14,15 +15,6 @@ QUICK_KEEPALIVE = {"tcp": {"keepalive_interval": "300ms", "keepalive_timeout": "
 
 def send(peer, remote, name="n", ms=5000):
     return peer.run(SEND, remote=remote, name=name, ms=ms)
-
-
-def until(condition, seconds=60):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.01)
-    return True
 
 
 def queued(node):

@@ -11,6 +11,7 @@ import time
 import pytest
 from harness.daemon import Daemon
 from harness.peer import FAILED, NOT_CONNECTED, PARAM_INVALID, SUCCESS, TIMEOUT, free_port
+from harness.wait import eventually
 from test_metrics import scrape, total
 
 KIB, MIB = 1 << 10, 1 << 20
@@ -52,13 +53,6 @@ writer.start()
 def start_writer(here, there, local, remote, length=4 * KIB):
     here.run(_WRITER, name=local.name, piece=(local.address, remote.address, length),
              target_engine=there.engine)
-
-
-def until(condition, seconds=60):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it does not come to pass"
-        time.sleep(0.01)
 
 
 def channel(node, engine):
@@ -259,7 +253,7 @@ mapped = 'memfd:hixld-direct' in open('/proc/self/maps').read()
 def test_no_byte_lands_after_deregistering_has_returned(pair, kind):
     node, here, there, local, remote = pair(kind=kind)
     start_writer(here, there, local, remote)
-    until(lambda: here.run("statuses.get(0, 0)") > 1000)
+    eventually(lambda: here.run("statuses.get(0, 0)") > 1000)
     seen = there.run("""
 status = engine.deregister_mem(handle)
 view = buffers[name][1]
@@ -272,7 +266,7 @@ while time.monotonic() < end:
 """, handle=remote.handle, name=remote.name)
     assert seen == [SUCCESS, 0]
     # The writer is told by the daemon what is wrong.
-    until(lambda: here.run("statuses.get(wanted, 0)", wanted=PARAM_INVALID) > 0)
+    eventually(lambda: here.run("statuses.get(wanted, 0)", wanted=PARAM_INVALID) > 0)
     here.run("stop.set(); writer.join()")
     assert set(map(int, here.run("statuses"))) <= {SUCCESS, PARAM_INVALID, FAILED}
 
@@ -280,7 +274,7 @@ while time.monotonic() < end:
 def test_no_byte_lands_after_disconnecting_has_returned(pair):
     node, here, there, local, remote = pair()
     start_writer(here, there, local, remote)
-    until(lambda: here.run("statuses.get(0, 0)") > 1000)
+    eventually(lambda: here.run("statuses.get(0, 0)") > 1000)
     assert here.run("engine.disconnect(remote, timeout_in_millis=5000)", remote=there.engine) == SUCCESS
     seen = there.run("""
 view = buffers[name][1]
@@ -326,9 +320,9 @@ def test_a_stopped_copier_makes_deregistering_fail_by_name_until_it_has_left(pai
 def test_a_target_killed_under_copies_ends_them_and_leaves_the_daemon_well(pair, peer):
     node, here, there, local, remote = pair()
     start_writer(here, there, local, remote)
-    until(lambda: here.run("statuses.get(0, 0)") > 1000)
+    eventually(lambda: here.run("statuses.get(0, 0)") > 1000)
     there.worker.kill()
-    until(lambda: sum(here.run("[statuses.get(c, 0) for c in codes]", codes=list(NO_LINK))) > 0)
+    eventually(lambda: sum(here.run("[statuses.get(c, 0) for c in codes]", codes=list(NO_LINK))) > 0)
     here.run("stop.set(); writer.join()")
     # Its name is free, and whoever takes it is reached anew.
     again = peer(node, engine=there.engine)
@@ -347,11 +341,11 @@ def test_a_daemon_that_dies_takes_its_grants_along(daemon, peer):
     moved(here, there, local, remote, 4 * KIB)
     node.kill()
     piece = [(local.address, remote.address, 4 * KIB)]
-    until(lambda: here.transfer(there.engine, "READ", piece, timeout_ms=500) in (FAILED, TIMEOUT))
+    eventually(lambda: here.transfer(there.engine, "READ", piece, timeout_ms=500) in (FAILED, TIMEOUT))
     node.start()
-    until(lambda: here.transfer(there.engine, "READ", piece, timeout_ms=5000) == SUCCESS)
+    eventually(lambda: here.transfer(there.engine, "READ", piece, timeout_ms=5000) == SUCCESS)
     assert local.crc(0, 4 * KIB) == remote.crc(0, 4 * KIB)
-    until(lambda: here.transfer(there.engine, "READ", piece) == SUCCESS and direct(node, here) > 0)
+    eventually(lambda: here.transfer(there.engine, "READ", piece) == SUCCESS and direct(node, here) > 0)
     node.may_be_gone = False
 
 
@@ -372,7 +366,7 @@ def test_a_client_that_scribbles_over_its_gate_hurts_only_itself(pair, peer):
         moved(bystander, partner, mine, theirs, 4 * KIB)
     there.run("engine.deregister_mem(handle)", handle=remote.handle)
     here.worker.kill()
-    until(lambda: there.run("engine.deregister_mem(handle)", handle=remote.handle) == SUCCESS)
+    eventually(lambda: there.run("engine.deregister_mem(handle)", handle=remote.handle) == SUCCESS)
     moved(bystander, partner, mine, theirs, 4 * KIB)
     assert direct(node, bystander) == 21
 
@@ -407,5 +401,5 @@ def test_many_grants_leave_nothing_behind(pair):
     descriptors = len(os.listdir(count))
     for _ in range(50):
         cycle()
-    until(lambda: len(os.listdir(count)) <= descriptors)
-    until(lambda: here.run("len(gates())") == 1)
+    eventually(lambda: len(os.listdir(count)) <= descriptors)
+    eventually(lambda: here.run("len(gates())") == 1)

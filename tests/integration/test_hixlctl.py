@@ -8,6 +8,7 @@ import time
 
 import pytest
 from harness.peer import SUCCESS
+from harness.wait import eventually
 
 MIB = 1 << 20
 COMMANDS = ["status", "sessions", "engines", "regions", "links", "transfers", "devices", "pools"]
@@ -79,15 +80,6 @@ def test_wrong_usage_is_told_from_failure(daemon):
         assert said.stderr.strip()
 
 
-def until(condition, seconds=20):
-    """The first true value of `condition`, asked again and again."""
-    deadline = time.monotonic() + seconds
-    while not (value := condition()):
-        assert time.monotonic() < deadline, "this never came true"
-        time.sleep(0.05)
-    return value
-
-
 def test_a_transfer_under_way_shows_its_progress_and_deadline(hosts, daemon, cluster_key, peer):
     # The peer is stopped for as long as the commands take, and must not count as dead meanwhile.
     patient = {"tcp": {"keepalive_timeout": "2min"}}
@@ -98,7 +90,7 @@ def test_a_transfer_under_way_shows_its_progress_and_deadline(hosts, daemon, clu
     try:
         here.start_transfer(there.engine, "READ", [(local.address, remote.address, 32 * MIB)],
                             timeout_ms=50_000)
-        active = until(lambda: shown(here.daemon, "transfers")["active"])
+        active = eventually(lambda: shown(here.daemon, "transfers")["active"], seconds=20)
         [transfer] = active
         table = here.daemon.ctl("transfers").stdout
     finally:
@@ -148,7 +140,7 @@ def test_pools_show_what_clients_took(daemon, peer):
     assert pools["host"]["used_bytes"] >= 8 * MIB and pools["host"]["buffers"] == 1
     assert shown(node, "sessions")["sessions"][0]["buffer_bytes"] >= 8 * MIB
     here.worker.close()
-    until(lambda: shown(node, "sessions")["sessions"] == [])
+    eventually(lambda: shown(node, "sessions")["sessions"] == [], seconds=20)
     pools = {pool["name"]: pool for pool in shown(node, "pools")["pools"]}
     assert pools["host"]["used_bytes"] == 0 and pools["host"]["buffers"] == 0
 
@@ -174,7 +166,7 @@ def test_a_daemon_that_hangs_costs_the_timeout(daemon):
         node.process.send_signal(signal.SIGCONT)
     assert said.returncode == FAILED and said.stdout == ""
     assert str(node.socket) in said.stderr and "did not answer within 1000 ms" in said.stderr
-    until(lambda: node.ctl("health").returncode == 0)
+    eventually(lambda: node.ctl("health").returncode == 0, seconds=20)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may become another user")

@@ -7,6 +7,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "tests/test_directory.h"
+
 namespace hixld::hixlctl {
 namespace {
 
@@ -17,20 +19,15 @@ using Catch::Matchers::Contains;
 class Node {
  public:
   Node() {
-    std::string path = fs::temp_directory_path() / "hixld-doctor-XXXXXX";
-    REQUIRE(mkdtemp(path.data()) != nullptr);
-    root_ = path;
-    host_.root = path;
+    host_.root = directory_.path();
     host_.daemon_pid = 77;
-    host_.socket_path = path + "/hixld.sock";
+    host_.socket_path = directory_.socket();
     host_.has_verbs_library = [] { return true; };
     Limit("unlimited");
     Capabilities("0000000000000000");
   }
-  ~Node() { fs::remove_all(root_); }
-
   Node& File(const std::string& path, const std::string& text) {
-    const fs::path full = root_ / path.substr(1);
+    const fs::path full = fs::path(directory_.path()) / path.substr(1);
     fs::create_directories(full.parent_path());
     std::ofstream(full) << text << "\n";
     return *this;
@@ -61,7 +58,7 @@ class Node {
   Host& host() { return host_; }
 
  private:
-  fs::path root_;
+  const testing::TestDirectory directory_;
   Host host_;
 };
 

@@ -17,6 +17,7 @@
 #include "proto/hixl/v1/admin.grpc.pb.h"
 #include "proto/hixl/v1/engine.grpc.pb.h"
 #include "tests/daemon/engine/fakes.h"
+#include "tests/test_directory.h"
 
 namespace hixld {
 namespace {
@@ -47,9 +48,6 @@ class TwoSessions : public SessionRegistry {
 class Served {
  public:
   explicit Served(mode_t mode = 0600, uint64_t max_message_bytes = 1 << 20) {
-    char directory[] = "/tmp/hixld-rpc-XXXXXX";
-    directory_ = mkdtemp(directory);
-    path_ = directory_ + "/hixld.sock";
     std::vector<std::unique_ptr<grpc::Service>> services;
     services.push_back(MakeEngineService(&sessions_, &room_.registry(), {}));
     AdminSources sources;
@@ -73,10 +71,7 @@ class Served {
     engine_ = v1::EngineService::NewStub(channel_);
     admin_ = v1::AdminService::NewStub(channel_);
   }
-  ~Served() {
-    server_.reset();
-    std::filesystem::remove_all(directory_);
-  }
+  ~Served() { server_.reset(); }
 
   // Calls a method of EngineService with a session's token.
   template <typename Response, typename Request>
@@ -100,7 +95,7 @@ class Served {
   }
 
   const std::string& path() const { return path_; }
-  const std::string& directory() const { return directory_; }
+  const std::string& directory() const { return directory_.path(); }
   EngineRoom& room() { return room_; }
   std::shared_ptr<grpc::Channel> channel() { return channel_; }
   v1::AdminService::Stub& admin() { return *admin_; }
@@ -109,8 +104,8 @@ class Served {
  private:
   EngineRoom room_;
   TwoSessions sessions_;
-  std::string directory_;
-  std::string path_;
+  const testing::TestDirectory directory_;
+  const std::string path_ = directory_.socket();
   std::unique_ptr<RpcServer> server_;
   std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<v1::EngineService::Stub> engine_;

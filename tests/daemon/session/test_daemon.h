@@ -18,26 +18,9 @@
 
 #include "daemon/device/device_manager.h"
 #include "daemon/session/session_server.h"
+#include "tests/test_directory.h"
 
 namespace hixld::testing {
-
-class TestDirectory {
- public:
-  TestDirectory() {
-    std::string path = "/tmp/hixld-test.XXXXXX";
-    REQUIRE(mkdtemp(path.data()) != nullptr);
-    path_ = path;
-  }
-  ~TestDirectory() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  const std::string& path() const { return path_; }
-  std::string socket() const { return path_ + "/hixld.sock"; }
-
- private:
-  std::string path_;
-};
 
 class TestDaemon : private SessionObserver {
  public:

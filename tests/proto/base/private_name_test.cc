@@ -7,27 +7,23 @@
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
-#include <cstdlib>
 #include <filesystem>
 #include <string>
 
 #include "proto/base/fd.h"
+#include "tests/test_directory.h"
 
 namespace hixld {
 namespace {
 
 namespace fs = std::filesystem;
 
-struct Directory {
-  Directory() : path(mkdtemp(name)) {}
-  ~Directory() { fs::remove_all(path); }
-  size_t entries() const {
-    return static_cast<size_t>(
-        std::distance(fs::directory_iterator(path), fs::directory_iterator()));
-  }
-  char name[32] = "/tmp/hixld-private-XXXXXX";
-  const std::string path;
-};
+using testing::TestDirectory;
+
+size_t Entries(const TestDirectory& directory) {
+  return static_cast<size_t>(
+      std::distance(fs::directory_iterator(directory.path()), fs::directory_iterator()));
+}
 
 void MakeFile(const std::string& path) {
   const UniqueFd fd(open(path.c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0666));
@@ -43,8 +39,8 @@ void MakeSocket(const std::string& path) {
 }
 
 TEST_CASE("somebody's file is never replaced") {
-  const Directory directory;
-  const std::string path = directory.path + "/data";
+  const TestDirectory directory;
+  const std::string path = directory.path() + "/data";
   SECTION("that was there before") {
     MakeFile(path);
     CHECK_THAT(std::string(PrivateName::Beside(path).status().message()), Catch::Contains(path));
@@ -57,16 +53,16 @@ TEST_CASE("somebody's file is never replaced") {
     CHECK_FALSE(temporary->Publish(0640, static_cast<gid_t>(-1)).ok());
   }
   SECTION("that is behind a link") {
-    MakeFile(directory.path + "/other");
-    REQUIRE(symlink((directory.path + "/other").c_str(), path.c_str()) == 0);
+    MakeFile(directory.path() + "/other");
+    REQUIRE(symlink((directory.path() + "/other").c_str(), path.c_str()) == 0);
     CHECK_FALSE(PrivateName::Beside(path).ok());
   }
   CHECK(fs::exists(path));
 }
 
 TEST_CASE("a published file has its mode and replaces a socket that was there") {
-  const Directory directory;
-  const std::string path = directory.path + "/socket";
+  const TestDirectory directory;
+  const std::string path = directory.path() + "/socket";
   MakeSocket(path);
   {
     auto temporary = PrivateName::Beside(path);
@@ -80,29 +76,29 @@ TEST_CASE("a published file has its mode and replaces a socket that was there") 
   struct stat published {};
   REQUIRE(stat(path.c_str(), &published) == 0);
   CHECK((published.st_mode & 0777) == 0640);
-  CHECK(directory.entries() == 1);
+  CHECK(Entries(directory) == 1);
 }
 
 TEST_CASE("what is not published leaves nothing") {
-  const Directory directory;
+  const TestDirectory directory;
   {
-    auto temporary = PrivateName::Beside(directory.path + "/socket");
+    auto temporary = PrivateName::Beside(directory.path() + "/socket");
     REQUIRE(temporary.ok());
     MakeFile(temporary->name());
     const PrivateName moved = *std::move(temporary);
     CHECK(fs::exists(moved.name()));
   }
-  CHECK(directory.entries() == 0);
+  CHECK(Entries(directory) == 0);
 }
 
 TEST_CASE("a missing directory and a missing file are named") {
-  const Directory directory;
-  const std::string nowhere = directory.path + "/none/socket";
+  const TestDirectory directory;
+  const std::string nowhere = directory.path() + "/none/socket";
   const auto none = PrivateName::Beside(nowhere);
   REQUIRE_FALSE(none.ok());
   CHECK_THAT(std::string(none.status().message()), Catch::Contains(nowhere));
 
-  const std::string path = directory.path + "/socket";
+  const std::string path = directory.path() + "/socket";
   auto empty = PrivateName::Beside(path);
   REQUIRE(empty.ok());
   const absl::Status status = empty->Publish(0600, static_cast<gid_t>(-1));
