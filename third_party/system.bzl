@@ -40,7 +40,6 @@ _LIBRARIES = {
     "ssl": ["-lssl", "-lcrypto"],
     "numa": ["-lnuma"],
     "uring": ["-luring"],
-    "ibverbs": ["-libverbs"],
     "rt": ["-lrt", "-ldl", "-lpthread"],
 }
 

@@ -1,0 +1,221 @@
+#include "transports/rdma/send_lane.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "proto/base/clock.h"
+#include "proto/base/status.h"
+
+namespace hixld::rdma {
+namespace {
+
+// Work requests per doorbell.
+constexpr size_t kBatch = 32;
+// Within a batch, every so many ask for a completion; the last one always does.
+constexpr size_t kSignalEvery = 16;
+// A device that does not flush in this time is not waited for: destroying the queue pair ends it.
+constexpr int64_t kDrainNs = kNanosPerSecond;
+
+const char* StatusText(ibv_wc_status status) {
+  switch (status) {
+    case IBV_WC_RETRY_EXC_ERR:
+      return "the peer's port does not answer (retries used up: rdma.retry_count, "
+             "rdma.ack_timeout)";
+    case IBV_WC_REM_ACCESS_ERR:
+      return "the peer refuses access to the range";
+    case IBV_WC_REM_INV_REQ_ERR:
+      return "the peer calls the request invalid";
+    case IBV_WC_REM_OP_ERR:
+      return "the peer's device failed";
+    case IBV_WC_LOC_PROT_ERR:
+      return "local memory is not registered for this";
+    case IBV_WC_WR_FLUSH_ERR:
+      return "flushed";
+    default:
+      return "work request failed";
+  }
+}
+
+}  // namespace
+
+SendLane::SendLane(Options options, std::unique_ptr<VerbsQueuePair> queue_pair,
+                   std::shared_ptr<CompletionQueue> completions, std::shared_ptr<Source> source,
+                   Loop* control)
+    : options_(options),
+      queue_pair_(std::move(queue_pair)),
+      completions_(std::move(completions)),
+      source_(std::move(source)),
+      control_(control),
+      number_(queue_pair_->number()) {}
+
+SendLane::~SendLane() { completions_->Unreserve(options_.depth); }
+
+void SendLane::Start() {
+  completions_->loop()->Dispatch([self = shared_from_this()] {
+    if (self->state_ != State::kNew) return;
+    self->token_ = self->completions_->Attach(self.get());
+    self->state_ = State::kUp;
+    self->Pump();
+  });
+}
+
+void SendLane::Kick() {
+  if (kicked_.exchange(true, std::memory_order_acq_rel)) return;
+  completions_->loop()->Dispatch([self = shared_from_this()] {
+    self->kicked_.store(false, std::memory_order_release);
+    self->Pump();
+  });
+}
+
+void SendLane::Break(absl::Status why) {
+  completions_->loop()->Dispatch([self = shared_from_this(), why = std::move(why)]() mutable {
+    self->BreakHere(std::move(why));
+  });
+}
+
+void SendLane::Pump() {
+  // Transfers that end may bring new ones at once; the outermost call takes those too.
+  if (pumping_) return;
+  pumping_ = true;
+  while (state_ == State::kUp) {
+    // One slot stays free for the drain.
+    const size_t room = options_.depth - 1 - posted_.size();
+    if (room == 0 || posted_bytes_ >= options_.inflight_bytes) break;
+    batch_.clear();
+    source_->TakeWork(*this, std::min(room, kBatch), options_.inflight_bytes - posted_bytes_,
+                      &batch_);
+    if (batch_.empty()) break;
+    Post();
+  }
+  pumping_ = false;
+}
+
+void SendLane::Post() {
+  const size_t count = batch_.size();
+  requests_.assign(count, ibv_send_wr{});
+  segments_.assign(count, ibv_sge{});
+  uint32_t sequence = first_sequence_ + static_cast<uint32_t>(posted_.size());
+  for (size_t i = 0; i < count; ++i) {
+    const Work& work = batch_[i];
+    segments_[i] = {work.local, static_cast<uint32_t>(work.range.length), work.local_key};
+    ibv_send_wr& request = requests_[i];
+    request.wr_id = CompletionQueue::WorkId(token_, sequence++);
+    request.next = i + 1 < count ? &requests_[i + 1] : nullptr;
+    request.sg_list = &segments_[i];
+    request.num_sge = 1;
+    request.opcode = work.job->write() ? IBV_WR_RDMA_WRITE : IBV_WR_RDMA_READ;
+    if (i + 1 == count || i % kSignalEvery == kSignalEvery - 1) {
+      request.send_flags |= IBV_SEND_SIGNALED;
+    }
+    if (work.job->write() && work.range.length <= queue_pair_->inline_bytes()) {
+      request.send_flags |= IBV_SEND_INLINE;
+    }
+    request.wr.rdma.remote_addr = work.remote;
+    request.wr.rdma.rkey = work.remote_key;
+    posted_bytes_ += work.range.length;
+  }
+  posted_.insert(posted_.end(), batch_.begin(), batch_.end());
+  ibv_send_wr* bad = nullptr;
+  if (const int error = queue_pair_->Post(requests_.data(), &bad); error != 0) {
+    BreakHere(ErrnoError(error, "post work requests"));
+  }
+}
+
+void SendLane::BreakHere(absl::Status why) {
+  if (state_ == State::kDraining || state_ == State::kEnded) return;
+  if (why_.ok()) why_ = std::move(why);
+  if (token_ == 0) token_ = completions_->Attach(this);
+  state_ = State::kDraining;
+  ibv_qp_attr attributes = {};
+  attributes.qp_state = IBV_QPS_ERR;
+  queue_pair_->Modify(&attributes, IBV_QP_STATE);
+  PostDrain();
+}
+
+// A last work request: its completion comes after those of all others.
+void SendLane::PostDrain() {
+  drain_sequence_ = first_sequence_ + static_cast<uint32_t>(posted_.size());
+  ibv_sge nothing = {};
+  ibv_send_wr request = {};
+  request.wr_id = CompletionQueue::WorkId(token_, drain_sequence_);
+  request.opcode = IBV_WR_RDMA_WRITE;
+  request.send_flags = IBV_SEND_SIGNALED;
+  request.sg_list = &nothing;
+  ibv_send_wr* bad = nullptr;
+  if (queue_pair_->Post(&request, &bad) != 0) {
+    Finish();
+    return;
+  }
+  drain_timer_ = completions_->loop()->AddTimer(MonotonicNanos() + kDrainNs,
+                                                [self = shared_from_this()] { self->Finish(); });
+}
+
+void SendLane::Finish() {
+  if (state_ == State::kEnded) return;
+  state_ = State::kEnded;
+  completions_->loop()->CancelTimer(drain_timer_);
+  completions_->Detach(token_);
+  if (!sent_.empty()) source_->OnSent(*this, std::exchange(sent_, {}));
+  std::vector<Work> unknown(posted_.begin(), posted_.end());
+  posted_.clear();
+  control_->Post([self = shared_from_this(), unknown = std::move(unknown)]() mutable {
+    self->queue_pair_.reset();
+    self->source_->OnBroken(*self, self->why_, self->culprit_, std::move(unknown));
+  });
+}
+
+void SendLane::PopUntil(uint32_t sequence) {
+  while (!posted_.empty() && static_cast<int32_t>(sequence - first_sequence_) >= 0) {
+    const Work& work = posted_.front();
+    posted_bytes_ -= work.range.length;
+    auto& bytes = work.job->write() ? bytes_sent_ : bytes_received_;
+    bytes.fetch_add(work.range.length, std::memory_order_relaxed);
+    sent_.push_back(work);
+    posted_.pop_front();
+    ++first_sequence_;
+  }
+}
+
+void SendLane::OnCompletion(const ibv_wc& completion, uint32_t sequence) {
+  if (state_ == State::kDraining && sequence == drain_sequence_) {
+    Finish();
+    return;
+  }
+  if (completion.status == IBV_WC_SUCCESS) {
+    // Completions come in order, so all before it succeeded too.
+    PopUntil(sequence);
+    return;
+  }
+  if (completion.status == IBV_WC_WR_FLUSH_ERR) {
+    BreakHere(Failed("the queue pair was flushed"));
+    return;
+  }
+  const size_t index = sequence - first_sequence_;
+  if (culprit_.job == nullptr && index < posted_.size()) {
+    culprit_ = {posted_[index].job, completion.status};
+  }
+  const std::string what =
+      absl::StrCat(StatusText(completion.status), " (status ", static_cast<int>(completion.status),
+                   ", vendor ", completion.vendor_err, ")");
+  if (state_ == State::kDraining) {
+    // Told to stop first, or flushed before the cause showed.
+    if (absl::StrContains(why_.message(), "flushed")) why_ = Failed(what);
+    return;
+  }
+  BreakHere(Failed(what));
+}
+
+void SendLane::OnCompletionsEnd() {
+  if (!sent_.empty()) {
+    std::vector<Work> sent = std::exchange(sent_, {});
+    source_->OnSent(*this, sent);
+    sent.clear();
+    if (sent_.empty()) sent_ = std::move(sent);
+  }
+  Pump();
+}
+
+}  // namespace hixld::rdma
