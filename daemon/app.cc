@@ -1,6 +1,5 @@
 #include "daemon/app.h"
 
-#include <grp.h>
 #include <grpcpp/impl/codegen/service_type.h>
 #include <unistd.h>
 
@@ -18,6 +17,7 @@
 #include "daemon/engine/engine_direct_granter.h"
 #include "daemon/engine/engine_registry.h"
 #include "daemon/engine/engine_ring_handler.h"
+#include "daemon/host_check.h"
 #include "daemon/link/link_manager.h"
 #include "daemon/memory/arena_pool.h"
 #include "daemon/memory/executor.h"
@@ -72,14 +72,6 @@ class Waiter {
   CondVar condition_;
   bool done_ ABSL_GUARDED_BY(mutex_) = false;
 };
-
-absl::StatusOr<gid_t> GroupId(const std::string& name) {
-  if (name.empty()) return static_cast<gid_t>(-1);
-  const group* found = getgrnam(name.c_str());
-  if (found != nullptr) return found->gr_gid;
-  return ParamInvalid(absl::StrCat("socket.group: \"", name, "\" is no group of this host"),
-                      {.object = "socket.group", .option = "socket.group"});
-}
 
 uint32_t WorkerCount(const Config& config) {
   if (config.workers.count != 0) return static_cast<uint32_t>(config.workers.count);
@@ -177,7 +169,7 @@ class AppImpl final : public App {
 };
 
 absl::Status AppImpl::Start() {
-  HIXLD_ASSIGN_OR_RETURN(group_, GroupId(config_.socket.group));
+  HIXLD_ASSIGN_OR_RETURN(group_, SocketGroup(config_));
   node_id_ = RandomBytes(kNodeIdBytes);
   metrics_ = std::make_unique<Metrics>();
   transfer_metrics_ = std::make_unique<TransferMetrics>(metrics_.get());

@@ -21,6 +21,7 @@
 #include "config/loader.h"
 #include "daemon/app.h"
 #include "daemon/cluster_key.h"
+#include "daemon/host_check.h"
 #include "daemon/telemetry/log.h"
 #include "daemon/telemetry/service_manager.h"
 #include "proto/base/clock.h"
@@ -59,7 +60,8 @@ void AddFlags(CLI::App* cli, Flags* flags) {
                   "File with the key that the cluster's daemons share (security.cluster_key_file)");
   cli->add_option("--set", flags->settings, "Set one configuration key: key=value; repeatable")
       ->allow_extra_args(false);
-  cli->add_option("--log-level", flags->log_level, "debug, info, warn or error (log.level)");
+  cli->add_option("--log-level", flags->log_level, "debug, info, warn or error (log.level)")
+      ->check(CLI::IsMember({"debug", "info", "warn", "error"}));
   cli->add_flag("--check-config", flags->check_config,
                 "Read the configuration, say whether it is good, and exit");
 }
@@ -164,10 +166,15 @@ int Serve(const Flags& flags, const Config& config) {
   auto key = ReadClusterKey(config);
   if (!key.ok()) return Fail(flags, key.status(), kExitUsage);
   options.cluster_key = std::move(*key);
+  const std::vector<std::string> missing = MissingFromHost(config);
   if (flags.check_config) {
+    const auto group = SocketGroup(config);
+    if (!group.ok()) return Fail(flags, group.status(), kExitUsage);
+    for (const std::string& line : missing) fprintf(stderr, "hixld: warning: %s\n", line.c_str());
     printf("%s: good\n", config.file.empty() ? "the default configuration" : config.file.c_str());
     return kExitOk;
   }
+  for (const std::string& line : missing) LogWarn(line);
   const UniqueFd signals = StopSignals();
   const UniqueFd unused(eventfd(0, EFD_CLOEXEC));
   options.on_unused = [fd = unused.get()] { eventfd_write(fd, 1); };

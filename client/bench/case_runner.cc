@@ -7,6 +7,7 @@
 #include "client/bench/movers.h"
 #include "client/bench/pattern.h"
 #include "client/bench/pump.h"
+#include "client/bench/wake.h"
 #include "proto/base/status.h"
 
 namespace hixld::bench {
@@ -110,6 +111,7 @@ absl::StatusOr<CaseResult> CaseRunner::RunCase(const Case& what, Regions& region
     HIXLD_RETURN_IF_ERROR(CompareMemcpy(what.plan, regions, *round, result));
     HIXLD_RETURN_IF_ERROR(CompareSocket(what.plan, *round, result));
     HIXLD_RETURN_IF_ERROR(CompareGrpc(what.plan, *round, result));
+    HIXLD_RETURN_IF_ERROR(CompareWake(what.plan, *round, result));
   }
   return result;
 }
@@ -163,12 +165,24 @@ absl::Status CaseRunner::CompareGrpc(const Plan& plan, const RoundResult& round,
     HIXLD_ASSIGN_OR_RETURN(grpc_, GrpcEcho::Create());
   }
   const auto movers = grpc_->Movers(plan.threads, plan.batch * kDescriptorBytes);
+  return CompareTime(movers, round, result.grpc);
+}
+
+absl::Status CaseRunner::CompareWake(const Plan& plan, const RoundResult& round,
+                                     CaseResult& result) {
+  if (!Wanted(Baseline::kWake)) return absl::OkStatus();
+  HIXLD_ASSIGN_OR_RETURN(const auto movers, WakeMovers(plan.threads));
+  return CompareTime(movers, round, result.wake);
+}
+
+absl::Status CaseRunner::CompareTime(const std::vector<std::unique_ptr<Mover>>& movers,
+                                     const RoundResult& round, Comparison& comparison) {
   HIXLD_ASSIGN_OR_RETURN(
       const std::unique_ptr<RoundResult> called,
-      RunRound(movers, BudgetOf(result.grpc.values.size(), 0), [this] { return WatchTarget(); }));
+      RunRound(movers, BudgetOf(comparison.values.size(), 0), [this] { return WatchTarget(); }));
   const double call = called->latency.Quantile(0.5);
   const double transfer = std::max(round.latency.Quantile(0.5), 1.0);
-  Add(result.grpc, call / 1000, call / transfer);
+  Add(comparison, call / 1000, call / transfer);
   return absl::OkStatus();
 }
 

@@ -43,6 +43,10 @@ class CaseRunner {
                              CaseResult& result);
   absl::Status CompareSocket(const Plan& plan, const RoundResult& round, CaseResult& result);
   absl::Status CompareGrpc(const Plan& plan, const RoundResult& round, CaseResult& result);
+  absl::Status CompareWake(const Plan& plan, const RoundResult& round, CaseResult& result);
+  // A baseline whose median time per transfer is compared.
+  absl::Status CompareTime(const std::vector<std::unique_ptr<Mover>>& movers,
+                           const RoundResult& round, Comparison& comparison);
   bool Wanted(Baseline baseline) const;
   RoundBudget BudgetOf(uint64_t round, uint64_t depth) const;
   absl::Status WatchTarget() const;

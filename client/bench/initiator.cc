@@ -59,6 +59,17 @@ class SweepRun {
   std::vector<CaseResult> results_;
 };
 
+// A sweep may take hours: what it will be written to is tried before.
+absl::Status CheckOutputs(const InitiatorOptions& options) {
+  for (const auto& [option, path] :
+       {std::pair("--jsonl", &options.jsonl), {"--plot", &options.plot}}) {
+    if (path->empty()) continue;
+    const absl::Status status = CheckWritable(*path);
+    if (!status.ok()) return Annotate(status, option);
+  }
+  return absl::OkStatus();
+}
+
 absl::Status RunSweep(const InitiatorOptions& options, const std::vector<MemoryGroup>& groups,
                       LineSocket& target, const std::string& target_engine) {
   uint64_t cases = 0;
@@ -95,6 +106,7 @@ absl::Status RunSweep(const InitiatorOptions& options, const std::vector<MemoryG
 
 absl::Status RunInitiator(InitiatorOptions options) {
   HIXLD_ASSIGN_OR_RETURN(const std::vector<MemoryGroup> groups, MakeSweep(options));
+  HIXLD_RETURN_IF_ERROR(CheckOutputs(options));
   UseSocket(options.engine.socket);
   std::unique_ptr<SelfTarget> self;
   if (options.self) {

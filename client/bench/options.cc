@@ -390,7 +390,7 @@ const std::vector<std::string>& MemoryNames() {
 
 const std::vector<std::string>& BaselineNames() {
   static const std::vector<std::string>& names =
-      *new std::vector<std::string>{"memcpy", "socket", "grpc"};
+      *new std::vector<std::string>{"memcpy", "socket", "grpc", "wake"};
   return names;
 }
 

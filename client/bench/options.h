@@ -28,7 +28,7 @@ enum class Path {
 };
 const std::vector<std::string>& PathNames();
 
-enum class Baseline { kMemcpy, kSocket, kGrpc };
+enum class Baseline { kMemcpy, kSocket, kGrpc, kWake };
 const std::vector<std::string>& BaselineNames();
 
 // How one side's engine is made.

@@ -51,6 +51,7 @@ Table::Table(std::FILE* out, const InitiatorOptions& options)
     memcpy_ |= baseline == Baseline::kMemcpy;
     socket_ |= baseline == Baseline::kSocket;
     grpc_ |= baseline == Baseline::kGrpc;
+    wake_ |= baseline == Baseline::kWake;
   }
 }
 
@@ -62,6 +63,7 @@ void Table::Header() const {
   if (memcpy_) absl::FPrintF(out_, " | %7s %6s", "memcpy", "ratio");
   if (socket_) absl::FPrintF(out_, " | %7s %6s %7s %6s", "socket", "ratio", "sock-zc", "ratio");
   if (grpc_) absl::FPrintF(out_, " | %7s %6s", "gRPC us", "times");
+  if (wake_) absl::FPrintF(out_, " | %7s %6s", "wake us", "times");
   absl::FPrintF(out_, "\n");
   std::fflush(out_);
 }
@@ -83,6 +85,7 @@ void Table::Row(const CaseResult& result) const {
                   Value(result.socket_zero_copy), Ratio(result.socket_zero_copy));
   }
   if (grpc_) absl::FPrintF(out_, " | %7s %6s", Value(result.grpc), Ratio(result.grpc));
+  if (wake_) absl::FPrintF(out_, " | %7s %6s", Value(result.wake), Ratio(result.wake));
   absl::FPrintF(out_, "\n");
   std::fflush(out_);
 }
@@ -120,7 +123,15 @@ std::string JsonLine(const CaseResult& result, const InitiatorOptions& options) 
   AddComparison(json, "socket", "gb_per_s", result.socket);
   AddComparison(json, "socket_zero_copy", "gb_per_s", result.socket_zero_copy);
   AddComparison(json, "grpc", "p50_us", result.grpc);
+  AddComparison(json, "wake", "p50_us", result.wake);
   return json.dump();
+}
+
+absl::Status CheckWritable(const std::string& path) {
+  std::FILE* const file = std::fopen(path.c_str(), "a");
+  if (file == nullptr) return ErrnoError(errno, path);
+  std::fclose(file);
+  return absl::OkStatus();
 }
 
 absl::Status AppendLine(const std::string& path, const std::string& line) {

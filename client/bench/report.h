@@ -26,8 +26,9 @@ struct Case {
 // A baseline beside a case. Ratios are taken round by round, then the median.
 struct Comparison {
   bool measured = false;
-  std::vector<double> values;  // gigabytes per second; gRPC: microseconds per call
-  std::vector<double> ratios;  // hixld over the baseline; gRPC: how many times faster hixld is
+  std::vector<double> values;  // gigabytes per second; gRPC, wake: median microseconds
+  std::vector<double>
+      ratios;  // hixld over the baseline; gRPC, wake: how many times faster hixld is
 };
 
 struct CaseResult {
@@ -40,6 +41,7 @@ struct CaseResult {
   Comparison socket;
   Comparison socket_zero_copy;
   Comparison grpc;
+  Comparison wake;
 };
 
 // Prints a line per result as soon as it is there.
@@ -55,10 +57,14 @@ class Table {
   bool memcpy_ = false;
   bool socket_ = false;
   bool grpc_ = false;
+  bool wake_ = false;
 };
 
 // One object in one line. `model` is the name of the KV cache's model or empty.
 std::string JsonLine(const CaseResult& result, const InitiatorOptions& options);
+
+// Whether the file can be written; makes it where there is none, changes nothing else.
+absl::Status CheckWritable(const std::string& path);
 
 // Appends `line` to the file.
 absl::Status AppendLine(const std::string& path, const std::string& line);

@@ -83,6 +83,16 @@ void AddCommonOptions(CLI::App& app, Arguments* arguments) {
   app.add_flag("--json", arguments->json, "Print JSON instead of tables");
 }
 
+// CLI11 says only that a command is missing.
+int UnknownCommand(const std::string& word) {
+  std::string allowed;
+  for (const Command& command : kCommands) {
+    absl::StrAppend(&allowed, allowed.empty() ? "" : " | ", command.name);
+  }
+  std::cerr << "hixlctl: \"" << word << "\" is not a command (allowed: " << allowed << ")\n";
+  return kExitUsage;
+}
+
 int Main(int argc, char** argv) {
   CLI::App app("Shows what the hixld daemon of this node holds and does.", "hixlctl");
   Arguments arguments;
@@ -107,6 +117,9 @@ int Main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
+    if (!app.remaining().empty() && app.get_subcommands().empty()) {
+      return UnknownCommand(app.remaining().front());
+    }
     // Help and version are "errors" with code 0.
     return app.exit(error, std::cout, std::cerr) == 0 ? kExitOk : kExitUsage;
   }

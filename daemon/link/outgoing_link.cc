@@ -256,6 +256,15 @@ void OutgoingLink::CheckIdle() {
   });
 }
 
+absl::Status OutgoingLink::RoomForRequest() const {
+  if (lost_) return Failed(absl::StrCat("the link to ", peer_.ToString(), " is lost"));
+  if (requests_.size() < kMaxRequests) return absl::OkStatus();
+  return ResourceExhausted(
+      absl::StrCat(requests_.size(), " requests wait for answers of ", peer_.ToString()),
+      {.object = absl::StrCat("node ", peer_.ToString()),
+       .limit = absl::StrCat(kMaxRequests, " requests of one link")});
+}
+
 uint64_t OutgoingLink::AddRequest(int64_t deadline_ns, const std::string& what, Request request) {
   const uint64_t id = next_request_++;
   request.timer = loop_->AddTimer(deadline_ns, [weak = weak_from_this(), id, what] {
@@ -278,6 +287,7 @@ void OutgoingLink::Answer(uint64_t id,
 void OutgoingLink::OpenChannel(std::shared_ptr<LinkManager::ChannelRequest> request,
                                LinkManager::ChannelDone done) {
   if (lost_) return done(absl::UnavailableError("the link is lost"));
+  if (absl::Status room = RoomForRequest(); !room.ok()) return done(std::move(room));
   PeerMessage message;
   message.mutable_open_channel()->set_initiator_engine(request->initiator_engine);
   message.mutable_open_channel()->set_target_engine(request->target_engine);
@@ -343,7 +353,7 @@ void OutgoingLink::OnChannelClosed(const hixl::wire::v1::ChannelClosed& closed) 
 void OutgoingLink::Refresh(
     uint64_t channel, int64_t deadline_ns,
     absl::AnyInvocable<void(absl::StatusOr<std::shared_ptr<const RegionSnapshot>>)> done) {
-  if (lost_) return done(Failed(absl::StrCat("the link to ", peer_.ToString(), " is lost")));
+  if (absl::Status room = RoomForRequest(); !room.ok()) return done(std::move(room));
   PeerMessage message;
   message.mutable_list_regions()->set_channel_id(channel);
   Request waiting;
@@ -366,7 +376,7 @@ void OutgoingLink::OnRelayOpened(uint64_t request_id, const hixl::wire::v1::Rela
 void OutgoingLink::OpenRelay(uint64_t channel, const std::vector<AddressRange>& ranges,
                              int64_t deadline_ns,
                              absl::AnyInvocable<void(absl::StatusOr<uint64_t>)> done) {
-  if (lost_) return done(Failed(absl::StrCat("the link to ", peer_.ToString(), " is lost")));
+  if (absl::Status room = RoomForRequest(); !room.ok()) return done(std::move(room));
   if (ranges.size() > RelayGrants::kMaxRanges) {
     return done(ResourceExhausted(
         absl::StrCat("the batch names ", ranges.size(),
@@ -401,13 +411,7 @@ void OutgoingLink::CloseRelay(uint64_t channel, uint64_t relay) {
 
 void OutgoingLink::Notify(uint64_t channel, std::string name, std::string text, int64_t deadline_ns,
                           absl::AnyInvocable<void(absl::Status)> done) {
-  if (lost_) return done(Failed(absl::StrCat("the link to ", peer_.ToString(), " is lost")));
-  if (requests_.size() >= kMaxRequests) {
-    return done(ResourceExhausted(
-        absl::StrCat(requests_.size(), " requests wait for answers of ", peer_.ToString()),
-        {.object = absl::StrCat("node ", peer_.ToString()),
-         .limit = absl::StrCat(kMaxRequests, " requests of one link")}));
-  }
+  if (absl::Status room = RoomForRequest(); !room.ok()) return done(std::move(room));
   PeerMessage message;
   message.mutable_notify()->set_channel_id(channel);
   message.mutable_notify()->set_name(std::move(name));

@@ -79,6 +79,8 @@ class OutgoingLink : public ControlPath, public std::enable_shared_from_this<Out
     absl::AnyInvocable<void(absl::StatusOr<std::shared_ptr<const RegionSnapshot>>, Request&)> done;
   };
 
+  // Why no request can be sent now: the link is lost, or too many wait for answers.
+  absl::Status RoomForRequest() const;
   uint64_t AddRequest(int64_t deadline_ns, const std::string& what, Request request);
   void Answer(uint64_t id, absl::StatusOr<std::shared_ptr<const RegionSnapshot>> result);
   void OnMessage(hixl::wire::v1::PeerMessage message);

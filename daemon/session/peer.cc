@@ -119,6 +119,8 @@ void Peer::CountBad(const absl::Status& error) {
 void Peer::OnRefused(absl::Status error, std::vector<UniqueFd> fds) {
   CloseFds(std::move(fds));
   SendError(0, error);
+  // Whoever does not even greet in this protocol speaks another one.
+  if (state_ == State::kHello) return Close(std::string(error.message()));
   CountBad(error);
 }
 

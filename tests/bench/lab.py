@@ -67,19 +67,20 @@ class Lab:
 
     def hopping(self, **config):
         """A daemon that carries every transfer itself, small ones included."""
-        name = "hop " + json.dumps(config, sort_keys=True).translate({ord(c): None for c in '{}":,'})
+        name = "hop " + _name_of(config)
         # Where clients never copy by themselves there is no key to turn that off.
         known = "direct:" in (self.installation.prefix / "etc" / "hixld.yaml").read_text()
         return self.daemon(name, {**({"local": {"direct": "off"}} if known else {}), **config})
 
-    def nodes(self, mtu=1500):
+    def nodes(self, mtu=1500, **config):
         """Two nodes joined by veth."""
         reason = why_not_allowed()
         if reason:
             raise Unavailable(reason)
         if self._hosts is None:
             self._hosts = Hosts(2)
-        pair = [self.daemon(f"node {number}", host=self._hosts[number], cluster_key=self._key)
+        pair = [self.daemon(f"node {number} {_name_of(config)}", config or None,
+                            host=self._hosts[number], cluster_key=self._key)
                 for number in range(2)]
         for node in pair:
             node.host.ip("link", "set", node.host.interface, "mtu", str(mtu))
@@ -132,6 +133,11 @@ class Lab:
             target.terminate()
             target.wait(20)
 
+    def bench_over_loopback(self, *arguments):
+        """hixl-bench from one daemon to another on this host."""
+        here, there = self.daemon("loopback 0"), self.daemon("loopback 1")
+        return self.bench(here, "--target-socket", there.socket, *arguments)
+
     def iperf3(self, pair, streams, reverse=False):
         """GB/s of iperf3 with zero copy between two nodes, the median of three runs."""
         here, there = pair
@@ -166,6 +172,11 @@ class Lab:
         return _serving(subprocess.Popen(daemon.wrap(["/usr/bin/python3", "-c", script]), text=True,
                                          env=daemon.environment(), stdin=subprocess.PIPE,
                                          stdout=subprocess.PIPE, stderr=subprocess.PIPE))
+
+
+def _name_of(config):
+    """What of a configuration fits the name of a directory."""
+    return json.dumps(config, sort_keys=True).translate({ord(c): None for c in '{}":,'})
 
 
 @contextmanager

@@ -116,13 +116,21 @@ def test_the_kv_cache_of_a_model(daemon, bench, tmp_path):
 def test_baselines_and_plot(daemon, bench, tmp_path):
     lines, plot = tmp_path / "out.jsonl", tmp_path / "out.svg"
     good(bench(daemon(), "--self", "--block", "4K,64K", "--batch", "4", "--rounds", "3", "--duration",
-               "10ms", "--warmup", "1ms", "--baseline", "memcpy,socket,grpc", "--jsonl", lines,
+               "10ms", "--warmup", "1ms", "--baseline", "memcpy,socket,grpc,wake", "--jsonl", lines,
                "--plot", plot))
     for line in lines.read_text().splitlines():
         result = json.loads(line)
-        for baseline in ["memcpy", "socket", "socket_zero_copy", "grpc"]:
+        for baseline in ["memcpy", "socket", "socket_zero_copy", "grpc", "wake"]:
             assert len(result[baseline]["rounds"]) == 3 and result[baseline]["ratio"] > 0
     assert ElementTree.parse(plot).getroot().tag.endswith("svg")
+
+
+def test_files_that_cannot_be_written_are_told_before_measuring(daemon, bench, tmp_path):
+    for option in ["--jsonl", "--plot"]:
+        result = bench(daemon(), "--self", option, tmp_path / "missing" / "out", "--duration", "1min")
+        assert result.returncode != 0
+        assert option in result.stderr and "missing/out" in result.stderr
+        assert "GB/s" not in result.stdout
 
 
 def test_wrong_usage_ends_with_2(daemon, bench):

@@ -48,6 +48,29 @@ def test_starts_again_after_kill_9_on_the_same_socket(daemon):
     assert node.serving()
 
 
+def test_what_the_configuration_names_and_the_host_lacks_is_told(daemon, installation):
+    node = daemon(started=False, config={"tcp": {"interfaces": ["lo", "nosuch0"]},
+                                         "node": {"data_address": "192.0.2.77"}})
+    check = [installation.hixld, "--config", node.config_path, "--check-config"]
+    checked = subprocess.run(check, capture_output=True, text=True, timeout=60, check=False)
+    assert checked.returncode == 0
+    for words in ('no interface "nosuch0" (it has: ', "192.0.2.77 is no address of this host"):
+        assert words in checked.stderr
+    assert '"lo"' not in checked.stderr
+    node.start()
+    assert "nosuch0" in node.log() and "192.0.2.77" in node.log()
+    grouped = subprocess.run([*check, "--set", "socket.group=nosuchgroup"], capture_output=True, text=True,
+                             timeout=60, check=False)
+    assert grouped.returncode == 2 and '"nosuchgroup" is no group' in grouped.stderr
+
+
+def test_a_wrong_log_level_is_blamed_on_its_own_flag(installation):
+    result = subprocess.run([installation.hixld, "--log-level", "loud", "--check-config"],
+                            capture_output=True, text=True, timeout=60, check=False)
+    assert result.returncode == 2
+    assert "--log-level" in result.stderr and "warn" in result.stderr and "--set" not in result.stderr
+
+
 @pytest.mark.parametrize("config, words", [
     ({"tcp": {"lane": 2}}, ["lane", "lanes"]),
     ({"tcp": {"lanes": 0}}, ["lanes", "1..16"]),

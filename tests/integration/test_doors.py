@@ -134,6 +134,13 @@ def test_packets_that_are_no_message_and_packets_that_are_too_long(node, session
     assert session.put_memory(4096, []).WhichOneof("body") == "error", "other sessions go on"
 
 
+def test_garbage_instead_of_a_greeting_ends_the_channel_with_a_word(node):
+    with node.fd_channel() as channel:
+        channel.send_raw(b"GET / HTTP/1.1\r\n\r\n")
+        assert channel.receive()[0].WhichOneof("body") == "error"
+        assert channel.receive()[0].WhichOneof("body") == "goodbye"
+
+
 def ends_with_error_or_close(channel):
     try:
         assert channel.receive()[0].WhichOneof("body") in ("error", "goodbye")

@@ -273,6 +273,12 @@ TEST_CASE("wrong usage is code 2 and nothing on standard output") {
   }
 }
 
+TEST_CASE("an unknown command is named, with those that there are") {
+  const CommandResult result = Ctl("/tmp/none.sock", {"bogus"});
+  CHECK(result.exit_code == 2);
+  CHECK_THAT(result.err, Contains("\"bogus\" is not a command") && Contains("links | transfers"));
+}
+
 TEST_CASE("help and version need no daemon") {
   const CommandResult help = RunCommand({kBinary, "--help"});
   CHECK(help.exit_code == 0);

@@ -370,6 +370,31 @@ TEST_CASE("a peer that stops answering is dead after the timeout, fenced after i
   CHECK(link.FencedIn() <= 50 * kNanosPerMilli);
 }
 
+TEST_CASE("a peer that answers nothing is owed a bounded number of requests, of every kind") {
+  ScriptedLink link;
+  std::atomic<int> refused{0};
+  std::atomic<int> ended{0};
+  const auto count = [&](const absl::Status& status) {
+    if (ErrorInfoOf(status).limit == "8192 requests of one link") refused.fetch_add(1);
+    ended.fetch_add(1);
+  };
+  const int64_t deadline_ns = MonotonicNanos() + 60 * kNanosPerSecond;
+  // All of them are there before the peer can be found silent.
+  std::promise<void> gate;
+  link.a.loop().Post([opened = gate.get_future().share()] { opened.wait(); });
+  for (int i = 0; i < 8192 / 2; ++i) link.channel->RefreshRegions(deadline_ns, count);
+  for (int i = 0; i < 8192 / 2; ++i) link.channel->Notify("n", "", deadline_ns, count);
+  link.channel->RefreshRegions(deadline_ns, count);
+  link.channel->Notify("n", "", deadline_ns, count);
+  link.channel->OpenRelay({{0x1000, 16}}, deadline_ns,
+                          [&](const absl::StatusOr<uint64_t>& id) { count(id.status()); });
+  gate.set_value();
+  // The link's end answers all others.
+  CHECK_FALSE(link.broken.get_future().get().ok());
+  CHECK(Eventually([&] { return ended == 8192 + 3; }));
+  CHECK(refused == 3);
+}
+
 TEST_CASE("an orderly end of the peer's socket proves that it is fenced") {
   ScriptedLink link;
   link.peer->Close();

@@ -1,0 +1,23 @@
+// Whether this host has what the configuration names.
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "config/config.h"
+
+namespace hixld {
+
+// The group of socket.group; gid_t(-1) where none is named. PARAM_INVALID for a name that this host
+// does not know.
+absl::StatusOr<gid_t> SocketGroup(const Config& config);
+
+// One line for each address or network interface that the configuration names and this host does
+// not have. They may come later, so that this stops no start.
+std::vector<std::string> MissingFromHost(const Config& config);
+
+}  // namespace hixld
