@@ -1,6 +1,7 @@
 """One function per row of the tables. Each returns what was measured and whether it is enough."""
 
 import statistics
+import subprocess
 
 from lab import MIB, Measured, holdings, processor_seconds, resident_bytes, wait
 
@@ -123,6 +124,54 @@ def tcp_large_jumbo(lab):
     return tcp_large(lab, 9000)
 
 
+# Plain sockets: batches of 2 MiB, each acknowledged by one byte before the next, and the same bytes
+# without waiting. Prints the first's speed over the second's.
+_PLAIN_TARGET = """
+import socket
+server = socket.create_server(("{address}", 0))
+print(server.getsockname()[1], flush=True)
+connection, _ = server.accept()
+connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+place = memoryview(bytearray({batch}))
+while True:
+    got = 0
+    while got < {batch}:
+        count = connection.recv_into(place[got:])
+        if not count:
+            raise SystemExit
+        got += count
+    connection.sendall(b"x")
+"""
+
+_PLAIN_INITIATOR = """
+import json, socket, statistics, time
+connection = socket.create_connection(("{address}", {port}))
+connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+batch = bytes({batch})
+def seconds(under_way):
+    start = time.perf_counter()
+    for i in range(200 + under_way):
+        if i >= under_way:
+            connection.recv(1, socket.MSG_WAITALL)
+        if i < 200:
+            connection.sendall(batch)
+    return time.perf_counter() - start
+print(json.dumps(statistics.median(seconds(4) / seconds(1) for _ in range(7))))
+"""
+
+
+def _plain_batches(lab, pair):
+    """How much of its speed a plain connection keeps when it waits for each batch of 2 MiB."""
+    place = {"address": pair[1].host.address, "batch": 2 * MIB}
+    target = subprocess.Popen(pair[1].wrap(["/usr/bin/python3", "-c", _PLAIN_TARGET.format(**place)]),
+                              stdout=subprocess.PIPE, text=True)
+    try:
+        return lab.python(pair[0], _PLAIN_INITIATOR.format(port=target.stdout.readline().strip(), **place))
+    finally:
+        target.kill()
+        target.communicate()
+
+
 def _tcp_16k(lab, work, *how):
     pair = lab.nodes()
     ratios = {op: [] for op in OPS}
@@ -133,7 +182,8 @@ def _tcp_16k(lab, work, *how):
         for op in OPS:
             ratios[op].append(small[op]["gb_per_s"] / large[op]["gb_per_s"])
     medians = [statistics.median(ratios[op]) for op in OPS]
-    return Measured(work, "0.8 of its own 128 MiB speed", _both(medians, "{:.2f}"),
+    plain = "" if how else f" (a plain connection: {_plain_batches(lab, pair):.2f})"
+    return Measured(work, "0.8 of its own 128 MiB speed", _both(medians, "{:.2f}") + plain,
                     min(medians) >= 0.8, [])
 
 
