@@ -60,6 +60,9 @@ struct TransferJob {
 
   // Progress, for operators.
   std::atomic<uint64_t> bytes_done{0};
+  // Set before `done` runs with PARAM_INVALID, which a target answers to a range that it has not
+  // registered: some other byte of the transfer may have landed.
+  std::atomic<bool> moved{false};
   // Which worker the channel belongs to.
   uint32_t worker = 0;
   // The sink's own record of the transfer; set by Submit.

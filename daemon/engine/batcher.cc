@@ -169,12 +169,14 @@ void Batcher::Ended(const GroupRef& group, const absl::Status& status) {
   };
   std::vector<End> ended;
   std::vector<JobRef> again;
+  const bool moved = group->merged->moved.load(std::memory_order_relaxed);
   const int64_t now = MonotonicNanos();
   {
     MutexLock lock(&mutex_);
     for (JobRef& member : group->members) {
       const auto place = places_.find(member.get());
       const absl::Status cancelled = place->second.cancelled;
+      if (moved) member->moved.store(true, std::memory_order_relaxed);
       if (!status.ok() && cancelled.ok() && member->deadline_ns > now) {
         place->second.group = nullptr;
         again.push_back(std::move(member));

@@ -245,7 +245,10 @@ class Engine : public std::enable_shared_from_this<Engine> {
   // Some engine that a client channel leads to; empty when there is none.
   std::string ConnectedTo() const;
   uint64_t FirstKnown(const std::vector<uint64_t>& sorted_ids) const;
+  std::vector<std::shared_ptr<Inbound>> InboundChannels() const;
   void FenceInbound(const GateRef& gate);
+  // Initiators elsewhere fetch the regions anew before they promise that a range is registered.
+  void TellRegionsGone();
   static bool SameInitiator(const InboundRequest& a, const InboundRequest& b);
   // Transfers of this daemon's engines that touch these regions, or any when empty; the gate opens
   // when they have ended.
@@ -302,6 +305,10 @@ class Engine : public std::enable_shared_from_this<Engine> {
   void RunRefreshed(const PendingRef& pending, const BatchView& batch,
                     const std::shared_ptr<RemoteChannel>& remote);
   void Keep(const PendingRef& pending, const BatchView& batch);
+  // What happens when the target of `remote` refuses a range.
+  absl::AnyInvocable<void(const absl::Status&)> OnRefused(
+      const PendingRef& pending, const std::shared_ptr<Transfer>& transfer,
+      const std::shared_ptr<RemoteChannel>& remote);
   void RunOn(const PendingRef& pending, const BatchView& batch, const ChannelRef& channel,
              const std::shared_ptr<RemoteChannel>& remote,
              const std::shared_ptr<TransferRoute>& route, const std::shared_ptr<Engine>& target,
@@ -312,6 +319,9 @@ class Engine : public std::enable_shared_from_this<Engine> {
   // Puts the transfer on both engines' books, or says why not.
   absl::Status Admit(const TransferRef& transfer, const ChannelRef& channel);
   void Ended(const TransferRef& transfer, absl::Status status);
+  void Finish(const TransferRef& transfer, absl::Status status);
+  // Off the books again, as if it had not started.
+  void Withdraw(const TransferRef& transfer);
   void Measure(const Transfer& transfer, TransferState state) const;
   void LogEnd(const Transfer& transfer, const absl::Status& status) const;
   void DropAfterFailure(uint64_t channel_key, const absl::Status& status);

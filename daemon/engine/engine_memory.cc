@@ -106,6 +106,7 @@ void Engine::Deregister(std::vector<uint64_t> region_ids,
     }
     unknown = static_cast<uint32_t>(regions_.Remove(region_ids));
   }
+  if (unknown < region_ids.size()) TellRegionsGone();
   auto verdict = std::make_shared<DirectVerdict>();
   auto gate = std::make_shared<Gate>([done = std::move(done), unknown, verdict]() mutable {
     const absl::Status left = verdict->status();
@@ -145,13 +146,17 @@ std::vector<std::shared_ptr<Transfer>> Engine::InboundTouching(
   return touching;
 }
 
+std::vector<std::shared_ptr<Engine::Inbound>> Engine::InboundChannels() const {
+  MutexLock lock(&mutex_);
+  return {inbound_.begin(), inbound_.end()};
+}
+
 void Engine::FenceInbound(const GateRef& gate) {
-  std::vector<std::shared_ptr<Inbound>> inbound;
-  {
-    MutexLock lock(&mutex_);
-    inbound.assign(inbound_.begin(), inbound_.end());
-  }
-  for (const auto& channel : inbound) channel->handle().Fence([gate] {});
+  for (const auto& channel : InboundChannels()) channel->handle().Fence([gate] {});
+}
+
+void Engine::TellRegionsGone() {
+  for (const auto& channel : InboundChannels()) channel->handle().RegionsGone();
 }
 
 // An engine that listens is unique on its host: its new channel replaces one that it left behind

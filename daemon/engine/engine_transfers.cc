@@ -138,6 +138,34 @@ void Engine::RunRefreshed(const PendingRef& pending, const BatchView& batch,
                          });
 }
 
+// The target does not have a range that its list had. With a fresh list the transfer is planned
+// again, once: relayed, sent again if the range is back, or refused. An asynchronous one was
+// accepted and fails; the list is fetched for those after it.
+absl::AnyInvocable<void(const absl::Status&)> Engine::OnRefused(
+    const PendingRef& pending, const TransferRef& transfer,
+    const std::shared_ptr<RemoteChannel>& remote) {
+  if (pending->refused) return nullptr;
+  return [self = shared_from_this(), pending, weak = std::weak_ptr<Transfer>(transfer),
+          remote](const absl::Status& refusal) {
+    // Held by who calls.
+    const TransferRef transfer = weak.lock();
+    const bool again = pending->synchronous();
+    pending->refused = true;
+    if (again) {
+      pending->moved = transfer->Job()->moved.load(std::memory_order_relaxed);
+      self->Withdraw(transfer);
+    }
+    remote->RefreshRegions(
+        pending->connect_deadline_ns(),
+        [self, pending, transfer, again, refusal](const absl::Status& refreshed) {
+          if (!again) return self->Finish(transfer, refusal);
+          if (!refreshed.ok()) return pending->Refuse(refusal);
+          pending->refreshed = true;
+          self->Run(pending, pending->owned.view());
+        });
+  };
+}
+
 namespace {
 
 // Both engines' planning locks, shared; always in one order.
@@ -162,6 +190,12 @@ void Engine::RunOn(const PendingRef& pending, const BatchView& batch, const Chan
                    const std::shared_ptr<Engine>& target,
                    const std::shared_ptr<const LinkRule>& rule) {
   if (pending->ticket != nullptr && !RelayOpened(pending, batch, remote)) return;
+  // One that may be relayed can wait for the target's refusal.
+  const bool certain = !pending->may_relay || !Relays();
+  if (remote != nullptr && remote->RegionsOutdated() && certain && !pending->refreshed) {
+    return RunRefreshed(pending, batch, remote);
+  }
+  if (remote != nullptr && pending->synchronous()) Keep(pending, batch);
   auto transfer = std::make_shared<Transfer>();
   absl::Status status;
   BatchPlan plan;
@@ -189,6 +223,7 @@ void Engine::RunOn(const PendingRef& pending, const BatchView& batch, const Chan
       transfer->descriptors = batch.size();
       transfer->bytes = job->bytes = plan.bytes;
       Prepare(transfer, std::move(job), pending, channel, route);
+      if (remote != nullptr) transfer->on_refused = OnRefused(pending, transfer, remote);
       status = Admit(transfer, channel);
     }
   }
@@ -222,7 +257,7 @@ void Engine::Prepare(const TransferRef& transfer, std::shared_ptr<TransferJob> j
     transfer->on_end = [pending, id = transfer->id,
                         bytes = transfer->bytes](const absl::Status& status) {
       std::exchange(pending->sync_done, nullptr)(
-          TransferEnd{.status = status, .bytes = status.ok() ? bytes : 0, .id = id});
+          TransferEnd{.status = Pending::Told(status, pending->moved), .bytes = status.ok() ? bytes : 0, .id = id});
     };
   }
   if (route != nullptr) {
@@ -287,6 +322,27 @@ absl::Status Engine::Admit(const TransferRef& transfer, const ChannelRef& channe
 }
 
 void Engine::Ended(const TransferRef& transfer, absl::Status status) {
+  if (transfer->on_refused && ApiCodeOf(status) == ApiCode::kParamInvalid) {
+    return std::exchange(transfer->on_refused, nullptr)(status);
+  }
+  transfer->on_refused = nullptr;
+  const bool moved = transfer->Job()->moved.load(std::memory_order_relaxed);
+  Finish(transfer, Pending::Told(status, moved));
+}
+
+void Engine::Withdraw(const TransferRef& transfer) {
+  std::vector<GateRef> gates;
+  {
+    MutexLock lock(&mutex_);
+    --active_;
+    transfers_.erase(transfer->id);
+    gates.swap(transfer->gates);
+  }
+  context_->log->Withdrawn();
+  transfer->DropJob();
+}
+
+void Engine::Finish(const TransferRef& transfer, absl::Status status) {
   const TransferState state = StateOf(status);
   std::vector<GateRef> gates;
   {

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "daemon/engine/engine.h"
 #include "proto/base/clock.h"
 #include "proto/base/status.h"
@@ -74,6 +75,9 @@ struct Engine::Pending {
   bool waited = false;
   bool reconnected = false;
   bool refreshed = false;
+  // The target refused a range that its list had; `moved`: other bytes may have landed before.
+  bool refused = false;
+  bool moved = false;
 
   Mutex mutex;  // guards the two below: the caller may go away at any time
   bool abandoned ABSL_GUARDED_BY(mutex) = false;
@@ -83,10 +87,19 @@ struct Engine::Pending {
   void Refuse(const absl::Status& status) {
     ticket.reset();
     if (sync_done) {
-      std::exchange(sync_done, nullptr)(TransferEnd{.status = status});
+      std::exchange(sync_done, nullptr)(TransferEnd{.status = Told(status, moved)});
     } else {
       std::exchange(async_done, nullptr)(status);
     }
+  }
+  // Codes other than these say that nothing has happened.
+  static absl::Status Told(const absl::Status& status, bool moved) {
+    const ApiCode code = ApiCodeOf(status);
+    if (!moved || status.ok() || code == ApiCode::kTimeout || code == ApiCode::kFailed) {
+      return status;
+    }
+    return Failed(absl::StrCat("parts of the transfer may have moved before this: ",
+                               status.message()));
   }
   int64_t connect_deadline_ns() const {
     return std::min(deadline_ns, MonotonicNanos() + kAsyncConnectNanos);

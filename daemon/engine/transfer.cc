@@ -71,6 +71,8 @@ void TransferLog::Ended(TransferState state, CopyDirection direction, uint64_t b
   }
 }
 
+void TransferLog::Withdrawn() { active_.fetch_sub(1, std::memory_order_relaxed); }
+
 void TransferLog::CopiedByClient(const direct::Counts& counts) {
   completed_.fetch_add(counts.reads + counts.writes, std::memory_order_relaxed);
   bytes_read_.fetch_add(counts.bytes_read, std::memory_order_relaxed);

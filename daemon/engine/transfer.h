@@ -74,6 +74,9 @@ class Transfer {
   // A synchronous one has a caller that waits; the state of an asynchronous one is asked for.
   bool synchronous = false;
   absl::AnyInvocable<void(const absl::Status&)> on_end;
+  // On a channel to another daemon: takes over when the target has refused a range, as one that is
+  // not registered, before the transfer ends.
+  absl::AnyInvocable<void(const absl::Status&)> on_refused;
 
   // Guarded by the initiating engine's lock.
   TransferState state = TransferState::kWaiting;
@@ -138,6 +141,8 @@ class TransferLog {
   // So many transfers went over a link as one.
   void Merged(uint64_t transfers);
   void Ended(TransferState state, CopyDirection direction, uint64_t bytes);
+  // It starts once more, as another one.
+  void Withdrawn();
   void Failed(TransferDescription description);
   // Transfers that a client has made by itself; all of them were completed.
   void CopiedByClient(const direct::Counts& counts);

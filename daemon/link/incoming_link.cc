@@ -28,6 +28,11 @@ class IncomingLink::Handle : public InboundHandle {
       self->Fence(channel, std::move(fenced));
     });
   }
+  void RegionsGone() override {
+    loop_->Dispatch([link = link_, channel = channel_] {
+      if (auto self = link.lock()) self->TellRegionsGone(channel);
+    });
+  }
   void Close(std::string reason) override {
     loop_->Dispatch([link = link_, channel = channel_, reason = std::move(reason)] {
       if (auto self = link.lock()) self->Forget(channel, reason);
@@ -165,6 +170,7 @@ void IncomingLink::OnOpenChannel(uint64_t request_id, const hixl::wire::v1::Open
   const EndpointSet ours = (*channel)->Endpoints();
   channels_.emplace(id, std::move(*channel));
   Publish();
+  listed_.insert(id);
   SendRegions(request_id, id, *regions, &ours,
               [this](const PeerMessage& message) { connection_->Send(message); });
 }
@@ -176,8 +182,17 @@ void IncomingLink::OnListRegions(uint64_t request_id, const hixl::wire::v1::List
         request_id, NotConnected(absl::StrCat("channel ", list.channel_id(), " is closed"))));
     return;
   }
+  listed_.insert(list.channel_id());
   SendRegions(request_id, list.channel_id(), *found->second->Regions(), /*opened=*/nullptr,
               [this](const PeerMessage& message) { connection_->Send(message); });
+}
+
+void IncomingLink::TellRegionsGone(uint64_t channel) {
+  // Once is enough until the initiator has asked again.
+  if (listed_.erase(channel) == 0 || closing_) return;
+  PeerMessage message;
+  message.mutable_region_list()->set_channel_id(channel);
+  connection_->Send(message);
 }
 
 void IncomingLink::OnOpenRelay(uint64_t request_id, const hixl::wire::v1::OpenRelay& open) {
@@ -221,11 +236,13 @@ void IncomingLink::CloseChannel(uint64_t channel) {
   if (found == channels_.end()) return;
   auto inbound = std::move(found->second);
   channels_.erase(found);
+  listed_.erase(channel);
   Publish();
   Fence(channel, [inbound] { inbound->OnClosed("the initiator closed it"); });
 }
 
 void IncomingLink::Forget(uint64_t channel, const std::string& reason) {
+  listed_.erase(channel);
   if (channels_.erase(channel) == 0 || closing_) return;
   Publish();
   // Told when fenced: the initiator may then end what it had in flight.

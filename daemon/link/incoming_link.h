@@ -11,6 +11,7 @@
 #include <memory>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "absl/functional/any_invocable.h"
@@ -63,6 +64,7 @@ class IncomingLink : public ControlPath,
   void OnOpenRelay(uint64_t request_id, const hixl::wire::v1::OpenRelay& open);
   void OnCloseRelay(const hixl::wire::v1::CloseRelay& close);
   void OnListRegions(uint64_t request_id, const hixl::wire::v1::ListRegions& list);
+  void TellRegionsGone(uint64_t channel);
   void CloseChannel(uint64_t channel);
   void Forget(uint64_t channel, const std::string& reason);
   void Fence(uint64_t channel, absl::AnyInvocable<void()> fenced);
@@ -82,6 +84,8 @@ class IncomingLink : public ControlPath,
 
   uint64_t next_channel_ = 1;
   ChannelMap channels_;
+  // Whose initiator believes that it knows the regions.
+  std::unordered_set<uint64_t> listed_;
   std::shared_ptr<const ChannelMap> published_;  // std::atomic_load and atomic_store
 
   uint64_t pings_ = 0;

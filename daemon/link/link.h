@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -43,6 +44,8 @@ class RemoteChannel {
   virtual bool open() const = 0;
   // The target engine's regions as last fetched; they have no access.
   virtual std::shared_ptr<const RegionSnapshot> Regions() const = 0;
+  // Some of these are known to be gone.
+  virtual bool RegionsOutdated() const { return false; }
   // Fetches them again. TIMEOUT when no answer comes before `deadline_ns` (CLOCK_MONOTONIC).
   virtual void RefreshRegions(int64_t deadline_ns, absl::AnyInvocable<void(absl::Status)> done) = 0;
   // As TransferSink; sets the job's channel and keeps the link alive as long as the job.
@@ -90,6 +93,8 @@ class InboundHandle {
   // `fenced` runs when no byte that the engine's regions of before this call allowed can land any
   // more: a range taken out of the tables is then free.
   virtual void Fence(absl::AnyInvocable<void()> fenced) = 0;
+  // Tells the initiator that the engine has deregistered memory since it was told the regions.
+  virtual void RegionsGone() {}
   // Tells the initiator that the channel is closed and forgets it; OnClosed does not follow.
   virtual void Close(std::string reason) = 0;
 };
@@ -146,6 +151,8 @@ class LinkManager {
     int64_t deadline_ns = 0;
     // Called at most once, when the open channel stops being open without Close.
     absl::AnyInvocable<void(absl::Status)> on_broken;
+    // Called whenever RegionsOutdated becomes true; may be null.
+    std::function<void()> on_outdated;
   };
   using ChannelDone = absl::AnyInvocable<void(absl::StatusOr<std::shared_ptr<RemoteChannel>>)>;
   // Opens a channel, over the link to the peer's node if there is one, else over a new one.

@@ -28,12 +28,14 @@ class OutgoingLink::RemoteChannelImpl : public RemoteChannel,
  public:
   RemoteChannelImpl(std::shared_ptr<OutgoingLink> link, uint64_t id,
                     std::shared_ptr<const RegionSnapshot> regions, EndpointSet peer_endpoints,
-                    absl::AnyInvocable<void(absl::Status)> on_broken)
+                    absl::AnyInvocable<void(absl::Status)> on_broken,
+                    std::function<void()> on_outdated)
       : link_(std::move(link)),
         id_(id),
         peer_endpoints_(std::move(peer_endpoints)),
         regions_(std::move(regions)),
-        on_broken_(std::move(on_broken)) {
+        on_broken_(std::move(on_broken)),
+        on_outdated_(std::move(on_outdated)) {
     link_->held_.fetch_add(1, std::memory_order_relaxed);
   }
   ~RemoteChannelImpl() override {
@@ -49,6 +51,8 @@ class OutgoingLink::RemoteChannelImpl : public RemoteChannel,
     MutexLock lock(&mutex_);
     return regions_;
   }
+
+  bool RegionsOutdated() const override { return outdated_.load(std::memory_order_acquire); }
 
   void RefreshRegions(int64_t deadline_ns, absl::AnyInvocable<void(absl::Status)> done) override {
     link_->loop_->Dispatch(
@@ -108,9 +112,16 @@ class OutgoingLink::RemoteChannelImpl : public RemoteChannel,
     if (!open_.exchange(false, std::memory_order_acq_rel)) return;
     if (on_broken_) std::exchange(on_broken_, nullptr)(reason);
   }
+  // On the loop: some regions are gone.
+  void Outdate() {
+    outdated_.store(true, std::memory_order_release);
+    if (on_outdated_) on_outdated_();
+  }
 
  private:
+  // What the target says after this list comes after it.
   void SetRegions(std::shared_ptr<const RegionSnapshot> regions) {
+    outdated_.store(false, std::memory_order_release);
     MutexLock lock(&mutex_);
     regions_.swap(regions);
   }
@@ -121,7 +132,9 @@ class OutgoingLink::RemoteChannelImpl : public RemoteChannel,
   std::atomic<bool> open_{true};
   mutable Mutex mutex_;
   std::shared_ptr<const RegionSnapshot> regions_ ABSL_GUARDED_BY(mutex_);
+  std::atomic<bool> outdated_{false};
   absl::AnyInvocable<void(absl::Status)> on_broken_;  // loop only
+  const std::function<void()> on_outdated_;
 };
 
 OutgoingLink::OutgoingLink(Loop* loop, std::string peer_node, const Endpoint& peer,
@@ -307,7 +320,8 @@ void OutgoingLink::OpenChannel(std::shared_ptr<LinkManager::ChannelRequest> requ
     }
     auto opened = std::make_shared<RemoteChannelImpl>(self, channel, std::move(*regions),
                                                       std::move(answered.endpoints),
-                                                      std::move(request->on_broken));
+                                                      std::move(request->on_broken),
+                                                      std::move(request->on_outdated));
     self->channels_.emplace(channel, opened);
     done(std::move(opened));
   };
@@ -333,6 +347,12 @@ void OutgoingLink::OnChannelOpened(uint64_t request_id,
 }
 
 void OutgoingLink::OnRegionList(uint64_t request_id, const hixl::wire::v1::RegionList& list) {
+  if (request_id == 0) {
+    const auto channel = channels_.find(list.channel_id());
+    const auto open = channel == channels_.end() ? nullptr : channel->second.lock();
+    if (open != nullptr) open->Outdate();
+    return;
+  }
   const auto found = requests_.find(request_id);
   if (found == requests_.end()) return;
   const absl::Status status = found->second.regions.Add(list.regions());

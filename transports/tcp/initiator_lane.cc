@@ -423,11 +423,15 @@ void InitiatorLane::AbandonNow(const std::shared_ptr<TcpJob>& job, const Fence& 
         Remove(entry);
         back.push_back(entry->work);
       });
+  std::vector<StripeWork> landed;
   const auto entries = in_flight_;
   for (const InFlightPtr& entry : entries) {
-    if (entry->work.job == job && AbandonEntry(entry, quiet)) back.push_back(entry->work);
+    if (entry->work.job != job) continue;
+    const bool finishing = entry->finishing;
+    if (AbandonEntry(entry, quiet)) (finishing ? landed : back).push_back(entry->work);
   }
   for (const StripeWork& work : back) link_->StripeReturned(work, false);
+  for (const StripeWork& work : landed) link_->StripeReturned(work, true);
 }
 
 // Returns whether the stripe is no longer in flight.

@@ -167,6 +167,7 @@ StripeWork InitiatorLinkCore::TakeFirstLocked(std::list<std::shared_ptr<TcpJob>>
     work.stripe = job->next++;
   }
   ++job->out;
+  ++job->sent;
   job->lanes_used |= 1ULL << lane;
   if (job->returned.empty() && job->next == job->stripes.size()) {
     UnlistLocked(job.get());
@@ -183,6 +184,8 @@ void InitiatorLinkCore::StripeDone(const StripeWork& work, absl::Status status) 
   {
     MutexLock lock(&mutex_);
     --job->out;
+    // A target refuses a frame before it takes its body or sends any.
+    if (ApiCodeOf(status) == ApiCode::kParamInvalid) --job->sent;
     if (job->phase == TcpJob::Phase::kActive) {
       fence = !status.ok();
       if (!fence) {
@@ -206,6 +209,7 @@ void InitiatorLinkCore::StripeReturned(const StripeWork& work, bool resent) {
   {
     MutexLock lock(&mutex_);
     --work.job->out;
+    if (!resent) --work.job->sent;
     again = work.job->phase == TcpJob::Phase::kActive;
     if (again) {
       work.job->returned.push_back(work.stripe);
@@ -312,6 +316,7 @@ void InitiatorLinkCore::EndIfFenced(const std::shared_ptr<TcpJob>& job) {
     MutexLock lock(&mutex_);
     if (job->phase == TcpJob::Phase::kFencing && FencedLocked(job.get())) {
       ended = EndLocked(job);
+      if (job->sent > 0) ended->moved.store(true, std::memory_order_relaxed);
       outcome = std::move(job->outcome);
     }
     forget = MayForgetLocked(job.get());

@@ -149,6 +149,10 @@ struct FakePeer {
     region->id = regions.size() + 1;
     regions.push_back(std::move(region));
   }
+  void Clear() {
+    MutexLock lock(&mutex);
+    regions.clear();
+  }
   std::shared_ptr<const RegionSnapshot> Snapshot() {
     MutexLock lock(&mutex);
     return std::make_shared<const RegionSnapshot>(regions, regions.size());
@@ -165,8 +169,11 @@ class FakeChannel : public RemoteChannel {
     MutexLock lock(&mutex_);
     return regions_;
   }
+  bool RegionsOutdated() const override { return outdated_; }
+  void Outdate() { outdated_ = true; }
   void RefreshRegions(int64_t deadline_ns, absl::AnyInvocable<void(absl::Status)> done) override {
     refreshes_ += 1;
+    outdated_ = false;
     {
       MutexLock lock(&mutex_);
       regions_ = peer_->Snapshot();
@@ -258,6 +265,7 @@ class FakeChannel : public RemoteChannel {
   bool hold_notifies_ ABSL_GUARDED_BY(mutex_) = false;
   std::deque<absl::AnyInvocable<void(absl::Status)>> notify_done_ ABSL_GUARDED_BY(mutex_);
   std::atomic<bool> open_{true};
+  std::atomic<bool> outdated_{false};
   std::atomic<int> refreshes_{0};
   std::atomic<int> closes_{0};
 };

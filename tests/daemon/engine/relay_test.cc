@@ -199,5 +199,92 @@ TEST_CASE("a channel that breaks while a relay is granted is opened and asked ag
   CHECK(pair.room.links().last()->relayed().size() == 1);
 }
 
+constexpr char kGone[] = "range 0x70000+0x40 is not registered";
+
+// The peer has deregistered its memory; the initiator's daemon does not know yet.
+struct Stale : Pair {
+  explicit Stale(std::map<std::string, std::string> options = kPool) : Pair(std::move(options)) {
+    AddRegion(*client, 0x3000, 0x1000);
+    room.links().peer().Add(0x70000, 0x100);
+    REQUIRE(Connect(*client, kFar).ok());
+    room.links().peer().Clear();
+    room.sink().Hold();
+  }
+  const TestBatch batch = {{0x3000}, {0x70000}, {0x40}};
+};
+
+TEST_CASE("what another daemon refuses as not registered is relayed") {
+  Stale stale;
+  const bool moved = GENERATE(false, true);
+  Answer<TransferEnd> answer;
+  stale.client->TransferSync(Args(kFar, CopyDirection::kWrite, stale.batch), answer.callback());
+  stale.room.sink().WaitForJobs(1);
+  stale.room.sink().front()->moved = moved;
+  stale.room.sink().EndOne(ParamInvalid(kGone));
+  stale.room.sink().WaitForJobs(1);
+  CHECK(stale.room.links().last()->relayed().size() == 1);
+  stale.room.sink().EndOne(absl::OkStatus());
+  CHECK(answer.get().status.ok());
+  const auto description = stale.client->Describe();
+  CHECK(description.transfers_relayed == 1);
+  CHECK(description.transfers_completed == 1);
+  CHECK(description.transfers_failed == 0);
+  CHECK(description.transfers_active == 0);
+}
+
+TEST_CASE("without a relay a refusal is PARAM_INVALID only if nothing has moved") {
+  Stale stale(std::map<std::string, std::string>{});
+  const bool moved = GENERATE(false, true);
+  Answer<TransferEnd> answer;
+  stale.client->TransferSync(Args(kFar, CopyDirection::kWrite, stale.batch), answer.callback());
+  stale.room.sink().WaitForJobs(1);
+  stale.room.sink().front()->moved = moved;
+  stale.room.sink().EndOne(ParamInvalid(kGone));
+  CHECK(Code(answer.get().status) == (moved ? ApiCode::kFailed : ApiCode::kParamInvalid));
+  CHECK(stale.room.links().last()->refreshes() == 1);
+  CHECK(stale.room.sink().submitted() == 1);
+}
+
+TEST_CASE("a range that is registered again is sent again, once") {
+  Stale stale(std::map<std::string, std::string>{});
+  stale.room.links().peer().Add(0x70000, 0x80);
+  Answer<TransferEnd> answer;
+  stale.client->TransferSync(Args(kFar, CopyDirection::kRead, stale.batch), answer.callback());
+  stale.room.sink().WaitForJobs(1);
+  stale.room.sink().EndOne(ParamInvalid(kGone));
+  stale.room.sink().WaitForJobs(1);
+  SECTION("and arrives") {
+    stale.room.sink().EndOne(absl::OkStatus());
+    CHECK(answer.get().status.ok());
+  }
+  SECTION("and is refused again") {
+    stale.room.sink().front()->moved = true;
+    stale.room.sink().EndOne(ParamInvalid(kGone));
+    CHECK(Code(answer.get().status) == ApiCode::kFailed);
+    CHECK(stale.room.sink().submitted() == 2);
+  }
+}
+
+TEST_CASE("an asynchronous transfer that is refused later fails, the next one is refused at once") {
+  Stale stale;
+  const auto id = Submit(*stale.client, kFar, CopyDirection::kRead, stale.batch);
+  REQUIRE(id.ok());
+  stale.room.sink().WaitForJobs(1);
+  stale.room.sink().EndOne(ParamInvalid(kGone));
+  const auto reports = stale.client->Query(std::vector<uint64_t>{*id});
+  CHECK(reports[0].state == TransferState::kFailed);
+  CHECK_THAT(std::string(reports[0].status.message()), Contains("is not registered"));
+  CHECK(Code(Submit(*stale.client, kFar, CopyDirection::kRead, stale.batch).status()) ==
+        ApiCode::kParamInvalid);
+}
+
+TEST_CASE("a list that is known to be out of date is fetched before a transfer is accepted") {
+  Stale stale;
+  stale.room.links().last()->Outdate();
+  CHECK(Code(Submit(*stale.client, kFar, CopyDirection::kRead, stale.batch).status()) ==
+        ApiCode::kParamInvalid);
+  CHECK(stale.room.sink().submitted() == 0);
+}
+
 }  // namespace
 }  // namespace hixld

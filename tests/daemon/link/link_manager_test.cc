@@ -73,6 +73,28 @@ TEST_CASE("a region list that is too long for one message arrives whole") {
   CHECK((*channel)->Regions()->size() == count + 1);
 }
 
+TEST_CASE("the initiator is told once that regions are gone, until it has asked again") {
+  TestNode a, b;
+  const std::string engine = b.AddEngine();
+  b.engines().AddRegion(0x1000, 0x100);
+  std::atomic<int> told{0};
+  const auto channel = a.Open(engine, 5000, nullptr, [&told] { told += 1; }).get();
+  REQUIRE(channel.ok());
+  CHECK_FALSE((*channel)->RegionsOutdated());
+  const auto handle = b.engines().last_handle();
+  handle->RegionsGone();
+  handle->RegionsGone();
+  CHECK(Eventually([&] { return (*channel)->RegionsOutdated(); }));
+  std::promise<absl::Status> refreshed;
+  (*channel)->RefreshRegions(MonotonicNanos() + 20 * kNanosPerSecond,
+                             [&](absl::Status status) { refreshed.set_value(std::move(status)); });
+  CHECK(refreshed.get_future().get().ok());
+  CHECK_FALSE((*channel)->RegionsOutdated());
+  CHECK(told == 1);
+  handle->RegionsGone();
+  CHECK(Eventually([&] { return told == 2; }));
+}
+
 absl::Status Notify(RemoteChannel& channel, const std::string& name, const std::string& message,
                     int64_t timeout_ms = 5000) {
   auto answer = std::make_shared<std::promise<absl::Status>>();

@@ -237,13 +237,15 @@ class TestNode {
   }
 
   std::future<ChannelResult> Open(const std::string& engine, int64_t timeout_ms = 5000,
-                                  absl::AnyInvocable<void(absl::Status)> on_broken = nullptr) {
+                                  absl::AnyInvocable<void(absl::Status)> on_broken = nullptr,
+                                  std::function<void()> on_outdated = nullptr) {
     LinkManager::ChannelRequest request;
     request.endpoint = *ParseEndpoint(engine);
     request.initiator_engine = "127.0.0.1";
     request.target_engine = engine;
     request.deadline_ns = MonotonicNanos() + timeout_ms * kNanosPerMilli;
     request.on_broken = std::move(on_broken);
+    request.on_outdated = std::move(on_outdated);
     auto promise = std::make_shared<std::promise<ChannelResult>>();
     auto future = promise->get_future();
     links_->OpenChannel(std::move(request),

@@ -191,6 +191,12 @@ TEST_CASE("one bad piece fails the whole transfer with the target's own words") 
   CHECK(std::string(status.message()).find("is not registered") != std::string::npos);
   CHECK(std::string(status.message()).find("127.0.0.1") != std::string::npos);
   CHECK(!ErrorInfoOf(status).object.empty());
+  CHECK(beyond->job()->moved);
+  // The refused frame alone moves nothing.
+  auto nothing = OnChannel(
+      direction, {{.local = {local.get(), 0}, .remote_address = kSize - 10, .length = 100}});
+  CHECK(ApiCodeOf(pair.Run(*nothing)) == ApiCode::kParamInvalid);
+  CHECK_FALSE(nothing->job()->moved);
   // The lanes go on.
   auto good =
       OnChannel(direction, {{.local = {local.get(), 0}, .remote_address = 0, .length = kSize}});
