@@ -89,7 +89,8 @@ TEST_CASE("wrong values name the option and what is allowed") {
   CHECK(Refusal("--self --block 0").find("--block: \"0\"") == 0);
   CHECK(Refusal("--self --memory hbm").find("pool | memfd | plain | device") != std::string::npos);
   CHECK(Refusal("--self --op erase").find("read | write | mix") != std::string::npos);
-  CHECK(Refusal("--self --baseline iperf").find("memcpy | socket | grpc | wake") != std::string::npos);
+  CHECK(Refusal("--self --baseline iperf").find("memcpy | socket | grpc | wake") !=
+        std::string::npos);
   CHECK(Refusal("--self --layout tiled").find("contiguous | scattered") != std::string::npos);
   CHECK(Refusal("--self --threads 0").find("1..256") != std::string::npos);
   CHECK(Refusal("--self --duration 5").find("--duration") == 0);
