@@ -27,6 +27,12 @@ inline uint32_t ThreadLane() {
 // consistent, so that a reader that a writer does not see sees the new pointer.
 template <typename T>
 class SnapshotCell {
+  static constexpr size_t kLanes = 16;
+  static constexpr size_t kCacheLine = 128;
+  struct alignas(kCacheLine) Lane {
+    std::atomic<uint32_t> readers{0};
+  };
+
  public:
   explicit SnapshotCell(std::unique_ptr<const T> first) : current_(first.release()) {}
   // Nobody reads any more.
@@ -54,7 +60,7 @@ class SnapshotCell {
 
    private:
     SnapshotCell* const cell_;
-    typename SnapshotCell::Lane* const lane_;
+    Lane* const lane_;
     const T* value_;
   };
 
@@ -69,12 +75,6 @@ class SnapshotCell {
   }
 
  private:
-  static constexpr size_t kLanes = 16;
-  static constexpr size_t kCacheLine = 128;
-  struct alignas(kCacheLine) Lane {
-    std::atomic<uint32_t> readers{0};
-  };
-
   // Frees what was replaced, unless somebody reads.
   void Sweep() {
     std::vector<std::unique_ptr<const T>> freed;  // outside the lock

@@ -65,13 +65,16 @@ Producer::Producer(Mapping memory, UniqueFd wake)
 }
 
 void Producer::SweepForgotten() {
-  const auto ended = [this](uint32_t slot) {
-    if (!Terminal(slots_[slot].state.load(std::memory_order_acquire))) return false;
+  size_t kept = 0;
+  for (const uint32_t slot : forgotten_) {
+    if (!Terminal(slots_[slot].state.load(std::memory_order_acquire))) {
+      forgotten_[kept++] = slot;
+      continue;
+    }
     slots_[slot].state.store(kFree, std::memory_order_release);
     free_slots_.push_back(slot);
-    return true;
-  };
-  forgotten_.erase(std::remove_if(forgotten_.begin(), forgotten_.end(), ended), forgotten_.end());
+  }
+  forgotten_.resize(kept);
 }
 
 absl::StatusOr<uint32_t> Producer::TakeSlot() {
