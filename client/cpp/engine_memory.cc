@@ -21,7 +21,6 @@ namespace {
 
 // Pinning hundreds of gigabytes for a network card takes minutes.
 constexpr int64_t kRegisterTimeout = 600 * kNanosPerSecond;
-constexpr int64_t kControlTimeout = 30 * kNanosPerSecond;
 // How many registrations go into one request when everything is registered again.
 constexpr size_t kAgainPerRequest = 4096;
 // A session that is replaced during a registration makes it start over; more often is a fault.
