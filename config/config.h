@@ -34,6 +34,7 @@ struct Config {
 
   struct Node {
     std::string data_address;
+    std::vector<std::string> transports = {"rdma", "tcp"};
   } node;
 
   struct Security {
@@ -84,6 +85,23 @@ struct Config {
     std::chrono::nanoseconds keepalive_interval = std::chrono::seconds(1);
     std::chrono::nanoseconds keepalive_timeout = std::chrono::seconds(5);
   } tcp;
+
+  struct Rdma {
+    std::vector<std::string> devices;
+    std::vector<std::string> interfaces;
+    std::string gid_index = "auto";
+    bool allow_link_local = false;
+    uint32_t mtu = 0;
+    uint64_t lanes = 2;
+    uint64_t queue_depth = 256;
+    uint64_t message_bytes = 1 * kMiB;
+    uint64_t registration_bytes = 1 * kGiB;
+    uint64_t traffic_class = 132;
+    uint64_t service_level = 4;
+    uint64_t retry_count = 7;
+    uint64_t ack_timeout = 14;
+    std::chrono::nanoseconds fallback_after = std::chrono::seconds(3);
+  } rdma;
 
   struct Local {
     uint64_t split_bytes = 1 * kMiB;

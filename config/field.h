@@ -73,6 +73,19 @@ ConfigKey PowerOfTwo(const char* key, Get get, uint64_t low, uint64_t high, std:
 }
 
 template <typename Get>
+ConfigKey MultipleOf4(const char* key, Get get, uint64_t low, uint64_t high, std::string doc) {
+  ConfigKey result = Count(key, get, low, high, std::move(doc));
+  result.allowed += ", a multiple of 4";
+  result.set = [set = result.set](Config& config, const RawValue& raw) {
+    const std::optional<uint64_t> value = raw.is_list ? std::nullopt : ParseCount(raw.text);
+    if (value && *value % 4 != 0)
+      return Bad(absl::StrCat("\"", raw.text, "\" is no multiple of 4"));
+    return set(config, raw);
+  };
+  return result;
+}
+
+template <typename Get>
 ConfigKey Size(const char* key, Get get, uint64_t low, uint64_t high, std::string doc) {
   return Ranged(key, get, low, high, "size", "a size such as 64MiB", ParseSize, FormatSize,
                 std::move(doc));

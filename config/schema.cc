@@ -32,6 +32,7 @@ using config_internal::Count;
 using config_internal::Duration;
 using config_internal::Flag;
 using config_internal::Mode;
+using config_internal::MultipleOf4;
 using config_internal::PowerOfTwo;
 using config_internal::Size;
 using config_internal::Text;
@@ -73,6 +74,28 @@ std::optional<std::string> CheckProduct(const std::string& text) {
 std::optional<std::string> CheckBackend(const std::string& text) {
   if (text == "host" || text == "sim") return std::nullopt;
   return "is no device backend";
+}
+
+std::optional<std::string> CheckTransport(const std::string& text) {
+  if (text == "rdma" || text == "tcp") return std::nullopt;
+  return "is no transport between nodes";
+}
+
+std::optional<std::string> CheckRdmaDevice(const std::string& text) {
+  const size_t colon = text.find(':');
+  if (text.empty() || colon == 0) return "is no device name";
+  if (colon != std::string::npos) {
+    const std::optional<uint64_t> port = ParseCount(text.substr(colon + 1));
+    if (!port || *port < 1 || *port > 255) return "has no port number after the colon";
+  }
+  return CheckName(text.substr(0, colon));
+}
+
+std::optional<std::string> CheckGidIndex(const std::string& text) {
+  if (text == "auto") return std::nullopt;
+  const std::optional<uint64_t> index = ParseCount(text);
+  if (!index || *index > 255) return "is no index of a GID table";
+  return std::nullopt;
 }
 
 std::optional<std::string> CheckInterface(const std::string& text) {
@@ -122,6 +145,12 @@ std::vector<ConfigKey> NodeKeys() {
       Text(KEY(node.data_address), "an IP address without port, or \"\"", CheckIpAddress,
            "Address on which this node receives data lanes and which it tells its peers. Empty: "
            "each engine's own address."),
+      TextList(
+          KEY(node.transports), "rdma | tcp, each at most once", 1, 2, CheckTransport,
+          "Transports between nodes, the preferred first; peers may use these towards this "
+          "node too. Without rdma there is no RDMA. With rdma before tcp, TCP carries what RDMA "
+          "cannot, and everything where one of the two nodes has no usable RDMA port. Without "
+          "tcp such transfers fail, and a node that cannot use RDMA does not start."),
       Text(KEY(security.cluster_key_file), "an absolute path, or \"\"", CheckFilePath,
            "File with the pre-shared key (at least 32 bytes, mode 0600 or 0640) by which the "
            "daemons of a cluster prove themselves to each other. Empty: no key."),
@@ -238,6 +267,49 @@ std::vector<ConfigKey> TcpKeys() {
   };
 }
 
+std::vector<ConfigKey> RdmaKeys() {
+  return {
+      TextList(KEY(rdma.devices), "names such as mlx5_0 or mlx5_0:1 (with the port), at most 16", 0,
+               16, CheckRdmaDevice, "RDMA devices that are used. Empty: all."),
+      TextList(
+          KEY(rdma.interfaces), "names of network interfaces, at most 16", 0, 16, CheckInterface,
+          "Network interfaces whose RDMA devices are used. Empty: all. Between several, those "
+          "in one subnet with the peer's come first, then the one that the routing table uses."),
+      Text(KEY(rdma.gid_index), "auto, or 0..255", CheckGidIndex,
+           "Entry of the device's GID table. auto: RoCE v2 before v1, IPv4 before IPv6, never a "
+           "link-local address."),
+      Flag(KEY(rdma.allow_link_local), "Use link-local addresses where there are no others."),
+      Choice(KEY(rdma.mtu),
+             std::vector<std::pair<std::string, uint32_t>>{{"auto", 0},
+                                                           {"256", 256},
+                                                           {"512", 512},
+                                                           {"1024", 1024},
+                                                           {"2048", 2048},
+                                                           {"4096", 4096}},
+             "Bytes per packet. auto: what the port has. The smaller one of both nodes counts."),
+      Count(KEY(rdma.lanes), 1, 16,
+            "Queue pairs per pair of nodes, spread over the ports that can reach each other."),
+      Count(KEY(rdma.queue_depth), 16, 4096,
+            "Work requests that one queue pair has under way; less where the device has less."),
+      Size(KEY(rdma.message_bytes), 64 * kKiB, 1 * kGiB,
+           "Size of the pieces into which a transfer is cut."),
+      Size(KEY(rdma.registration_bytes), 2 * kMiB, 1 * kTiB,
+           "Size of the pieces in which memory is registered with a device; less where the device "
+           "allows less."),
+      MultipleOf4(KEY(rdma.traffic_class), 0, 255,
+                  "Traffic class of engines without the option RdmaTrafficClass."),
+      Count(KEY(rdma.service_level), 0, 7,
+            "Service level of engines without the option RdmaServiceLevel."),
+      Count(KEY(rdma.retry_count), 0, 7,
+            "How often a packet is sent again before its queue pair counts as broken."),
+      Count(KEY(rdma.ack_timeout), 1, 31,
+            "Time until a packet is sent again: 4.096 us times two to the power of this."),
+      Duration(KEY(rdma.fallback_after), milliseconds(10), minutes(10),
+               "Time without a usable queue pair after which transfers go over TCP, or fail where "
+               "node.transports has no tcp."),
+  };
+}
+
 std::vector<ConfigKey> BatchingKeys() {
   return {
       Count(KEY(batching.window_us), 0, 100'000,
@@ -320,7 +392,7 @@ std::vector<ConfigKey> MakeKeys() {
       "version", [](Config & c) -> auto& { return c.version; }, 1, 1,
       "Format of this file. Required.")};
   for (auto* group : {&SocketKeys, &NodeKeys, &WorkerKeys, &PoolKeys, &DeviceKeys, &TcpKeys,
-                      &BatchingKeys, &RingKeys, &LimitKeys, &TelemetryKeys}) {
+                      &RdmaKeys, &BatchingKeys, &RingKeys, &LimitKeys, &TelemetryKeys}) {
     for (ConfigKey& key : (*group)()) keys.push_back(std::move(key));
   }
   return keys;
@@ -367,6 +439,7 @@ const std::vector<ConfigSection>& ConfigSections() {
       {"devices.sim", "NPUs imitated on the CPU."},
       {"tcp", "The TCP transport between nodes."},
       {"local", "Copies within the node."},
+      {"rdma", "The RDMA transport between nodes: RoCE and InfiniBand."},
       {"batching", "Merging of tiny transfers between nodes."},
       {"rings", "Shared-memory rings between client and daemon; one set per client process."},
       {"limits", "Reaching one is RESOURCE_EXHAUSTED; the error names the key."},

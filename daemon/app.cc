@@ -21,6 +21,7 @@
 #include "daemon/link/link_manager.h"
 #include "daemon/memory/arena_pool.h"
 #include "daemon/memory/executor.h"
+#include "daemon/rdma.h"
 #include "daemon/ring/ring_server.h"
 #include "daemon/rpc/admin_service.h"
 #include "daemon/rpc/engine_service.h"
@@ -120,7 +121,7 @@ class AppImpl final : public App {
  private:
   absl::Status StartLoops();
   absl::Status MakeMemory();
-  void MakeTransports();
+  absl::Status MakeTransports();
   void MakeEngines();
   absl::Status MakeSessions();
   absl::Status StartRpc();
@@ -154,6 +155,7 @@ class AppImpl final : public App {
   std::unique_ptr<DeviceManager> devices_;
   std::unique_ptr<LocalTransport> local_;
   std::unique_ptr<TcpTransport> tcp_;
+  Rdma rdma_;
   TransferLog transfers_;
   EngineContext context_;
   std::unique_ptr<EngineRegistry> engines_;
@@ -176,7 +178,7 @@ absl::Status AppImpl::Start() {
   notify_metrics_ = std::make_unique<NotifyMetrics>(metrics_.get());
   HIXLD_RETURN_IF_ERROR(StartLoops());
   HIXLD_RETURN_IF_ERROR(MakeMemory());
-  MakeTransports();
+  HIXLD_RETURN_IF_ERROR(MakeTransports());
   MakeEngines();
   // Takes the lock; nothing is bound before that.
   HIXLD_RETURN_IF_ERROR(MakeSessions());
@@ -237,7 +239,7 @@ absl::Status AppImpl::MakeMemory() {
   return absl::OkStatus();
 }
 
-void AppImpl::MakeTransports() {
+absl::Status AppImpl::MakeTransports() {
   local_ = LocalTransport::Create(workers_.get(), {.split_bytes = config_.local.split_bytes,
                                                    .chunk_bytes = config_.local.chunk_bytes});
   TcpOptions tcp;
@@ -250,6 +252,8 @@ void AppImpl::MakeTransports() {
   tcp.connect_timeout_ns = config_.tcp.connect_timeout.count();
   tcp.stall_timeout_ns = config_.tcp.keepalive_timeout.count();
   tcp_ = TcpTransport::Create(workers_.get(), tcp);
+  HIXLD_ASSIGN_OR_RETURN(rdma_, StartRdma(config_, workers_.get()));
+  return absl::OkStatus();
 }
 
 void AppImpl::MakeEngines() {
@@ -286,7 +290,14 @@ void AppImpl::MakeEngines() {
                       .timeout_ns = config_.tcp.keepalive_timeout.count()};
   links.max_links = config_.limits.max_links;
   links.data_address = config_.node.data_address;
-  links_ = TcpLinkManager::Create(control_.get(), tcp_.get(), engines_.get(), std::move(links));
+  Transports transports;
+  transports.tcp = tcp_.get();
+  transports.rdma = rdma_.transport.get();
+  transports.no_rdma = rdma_.why_not;
+  transports.rdma_class = RdmaClassOf(config_);
+  transports.order = config_.node.transports;
+  links_ = TcpLinkManager::Create(control_.get(), std::move(transports), engines_.get(),
+                                  std::move(links));
   context_.links = links_.get();
 }
 
@@ -372,7 +383,7 @@ absl::Status AppImpl::StartMetrics() {
     for (const LinkDescription& link : Links()) {
       for (const LaneStats& lane : link.lanes) {
         lanes.push_back({.peer = link.peer_address,
-                         .transport = link.transport,
+                         .transport = lane.transport.empty() ? link.transport : lane.transport,
                          .lane = absl::StrCat(lane.index),
                          .up = lane.state == "up",
                          .bytes_sent = lane.bytes_sent,
@@ -472,6 +483,13 @@ NodeCounts AppImpl::CountNode() {
   counts.merges = totals.merges;
   counts.merged_transfers = totals.merged_transfers;
   counts.huge_page_fallbacks = host_pool_->stats().huge_page_fallbacks;
+  if (rdma_.transport != nullptr) {
+    const RdmaTransport::Stats rdma = rdma_.transport->stats();
+    counts.rdma_registrations = rdma.registrations;
+    counts.rdma_registered_bytes = rdma.registered_bytes;
+    counts.rdma_registrations_made = rdma.registrations_made;
+    counts.rdma_registrations_failed = rdma.registrations_failed;
+  }
   return counts;
 }
 

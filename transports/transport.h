@@ -119,6 +119,7 @@ class ControlPath {
 
 struct LaneStats {
   uint32_t index = 0;
+  std::string transport;  // set by the link
   std::string local_address;
   std::string remote_address;
   std::string state;  // "up", "connecting", "down"

@@ -138,7 +138,8 @@ Finding CheckGids(const std::string& name, const std::string& port, bool etherne
   if (usable > 0) return {"rdma gids " + name, Level::kGood, list, ""};
   return {"rdma gids " + name, Level::kProblem,
           absl::StrCat("no usable GID: ", gids.size(), " in the table, none but link-local ones"),
-          absl::StrCat("give the interface an IP address: ip addr add ADDRESS/24 dev ", interface)};
+          absl::StrCat("give the interface an IP address: ip addr add ADDRESS/24 dev ", interface,
+                       "; or set rdma.allow_link_local")};
 }
 
 void CheckPort(const Host& host, const std::string& device, const std::string& number,

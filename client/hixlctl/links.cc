@@ -29,6 +29,7 @@ std::string LinksText(const hixl::v1::ListLinksResponse& response) {
 std::string LanesText(const hixl::v1::ListLinksResponse& response) {
   Table table({{"PEER"},
                {"LANE", Align::kRight},
+               {"VIA"},
                {"LOCAL"},
                {"REMOTE"},
                {"STATE"},
@@ -37,9 +38,10 @@ std::string LanesText(const hixl::v1::ListLinksResponse& response) {
                {"RECONNECTS", Align::kRight}});
   for (const hixl::v1::LinkInfo& link : response.links()) {
     for (const hixl::v1::LaneInfo& lane : link.lanes()) {
-      table.AddRow({link.peer_address(), absl::StrCat(lane.index()), lane.local_address(),
-                    lane.remote_address(), lane.state(), HumanBytes(lane.bytes_sent()),
-                    HumanBytes(lane.bytes_received()), absl::StrCat(lane.reconnects())});
+      table.AddRow({link.peer_address(), absl::StrCat(lane.index()), lane.transport(),
+                    lane.local_address(), lane.remote_address(), lane.state(),
+                    HumanBytes(lane.bytes_sent()), HumanBytes(lane.bytes_received()),
+                    absl::StrCat(lane.reconnects())});
     }
   }
   return table.empty() ? "" : "\n" + table.ToString("");

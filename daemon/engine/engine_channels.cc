@@ -152,6 +152,8 @@ void Engine::OpenChannel(const ChannelRef& channel, int64_t deadline_ns) {
   request.initiator_engine = identity_.id;
   request.target_engine = channel->remote_engine;
   request.endpoints = options_.endpoints;
+  request.traffic_class = options_.traffic_class;
+  request.service_level = options_.service_level;
   request.deadline_ns = deadline_ns;
   request.on_broken = [weak,
                        weak_channel = std::weak_ptr<Channel>(channel)](const absl::Status& reason) {

@@ -150,6 +150,18 @@ absl::Status CheckEndpoints(const Product& product, const std::vector<std::strin
   return absl::OkStatus();
 }
 
+// A checked number, from whichever spelling of the key was given; the plain one wins.
+std::optional<uint8_t> NumberOf(const std::map<std::string, std::string>& options,
+                                const std::string& name) {
+  for (const std::string& key : {name, absl::StrCat("adxl.", name)}) {
+    const auto found = options.find(key);
+    uint32_t number = 0;
+    if (found == options.end()) continue;
+    if (absl::SimpleAtoi(found->second, &number)) return static_cast<uint8_t>(number);
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 EngineKind EngineKindOf(absl::string_view name) {
@@ -213,6 +225,8 @@ absl::StatusOr<EngineOptions> ParseEngineOptions(const std::map<std::string, std
   if (resources != options.end() && !resources->second.empty()) {
     HIXLD_RETURN_IF_ERROR(ReadBatching(resources->second, &parsed.batching));
   }
+  parsed.traffic_class = NumberOf(options, "RdmaTrafficClass");
+  parsed.service_level = NumberOf(options, "RdmaServiceLevel");
   parsed.given = options;
   for (const char* key : {"adxl.BufferPool", "BufferPool"}) {
     const auto pool = options.find(key);

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -48,6 +49,9 @@ struct EngineOptions {
   bool may_deregister_connected() const { return unregistered != Unregistered::kInvalid; }
   // How many relayed transfers may run at a time.
   uint32_t relay_buffers = 0;
+  // RdmaTrafficClass and RdmaServiceLevel; unset: as the node is configured.
+  std::optional<uint8_t> traffic_class;
+  std::optional<uint8_t> service_level;
   // As the client gave them, for operators.
   std::map<std::string, std::string> given;
   EngineProfile profile;

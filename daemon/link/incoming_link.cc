@@ -61,9 +61,9 @@ IncomingLink::IncomingLink(Loop* loop, ChannelHost* host, std::string peer_node,
 
 IncomingLink::~IncomingLink() = default;
 
-void IncomingLink::Start(std::unique_ptr<TargetLink> target, absl::AnyInvocable<void()> on_closed) {
+void IncomingLink::Start(std::unique_ptr<TargetStack> target,
+                         absl::AnyInvocable<void()> on_closed) {
   target_ = std::move(target);
-  transport_ = "tcp";
   on_closed_.push_back(std::move(on_closed));
   const std::weak_ptr<IncomingLink> weak = weak_from_this();
   connection_->SetHandler({.on_message =
@@ -95,7 +95,8 @@ void IncomingLink::OnMessage(PeerMessage message) {
     case PeerMessage::kNotify:
       return OnNotify(message.request_id(), std::move(*message.mutable_notify()));
     case PeerMessage::kTransportControl:
-      return target_->OnControlMessage(message.transport_control().payload());
+      return target_->OnControlMessage(message.transport_control().transport(),
+                                       message.transport_control().payload());
     case PeerMessage::kGoodbye:
       return Close(absl::UnavailableError(
                        absl::StrCat("the peer said goodbye: ", message.goodbye().reason())),
@@ -161,7 +162,8 @@ void IncomingLink::OnOpenChannel(uint64_t request_id, const hixl::wire::v1::Open
   }
   request.endpoints = *std::move(endpoints);
   auto channel = host_->AcceptChannel(
-      request, std::make_shared<Handle>(loop_, weak_from_this(), id, transport_));
+      request,
+      std::make_shared<Handle>(loop_, weak_from_this(), id, std::string(target_->transport())));
   if (!channel.ok()) {
     connection_->Send(ErrorMessage(request_id, channel.status()));
     return;
@@ -286,13 +288,6 @@ absl::Status IncomingLink::Resolve(uint64_t channel, uint64_t address, uint64_t 
   return found->second->Resolve(address, length, parts);
 }
 
-void IncomingLink::SendToPeer(std::string payload) {
-  PeerMessage message;
-  message.mutable_transport_control()->set_transport(transport_);
-  message.mutable_transport_control()->set_payload(std::move(payload));
-  connection_->Send(message);
-}
-
 void IncomingLink::Close(const absl::Status& reason, absl::AnyInvocable<void()> closed) {
   if (closed_) return closed();
   on_closed_.push_back(std::move(closed));
@@ -327,7 +322,7 @@ LinkDescription IncomingLink::Describe() const {
   LinkDescription description;
   description.peer_node = absl::BytesToHexString(peer_node_);
   description.peer_address = connection_->peer().ToString();
-  description.transport = transport_;
+  description.transport = target_ != nullptr ? std::string(target_->transport()) : "";
   description.state = closing_ ? "down" : "up";
   description.initiator = false;
   description.channels = channels_.size();

@@ -19,15 +19,14 @@
 #include "daemon/link/control_connection.h"
 #include "daemon/link/link.h"
 #include "daemon/link/messages.h"
+#include "daemon/link/transport_stack.h"
 #include "proto/wire/peer.pb.h"
 #include "transports/loop/loop.h"
 #include "transports/transport.h"
 
 namespace hixld {
 
-class IncomingLink : public ControlPath,
-                     public TargetResolver,
-                     public std::enable_shared_from_this<IncomingLink> {
+class IncomingLink : public TargetResolver, public std::enable_shared_from_this<IncomingLink> {
  public:
   // Channels of one link; more are RESOURCE_EXHAUSTED.
   static constexpr size_t kMaxChannels = 65'536;
@@ -38,7 +37,7 @@ class IncomingLink : public ControlPath,
 
   // Starts serving, with the transport's end made for this link. `on_closed` runs on the loop once
   // the link is closed and fenced.
-  void Start(std::unique_ptr<TargetLink> target, absl::AnyInvocable<void()> on_closed);
+  void Start(std::unique_ptr<TargetStack> target, absl::AnyInvocable<void()> on_closed);
   // Stops serving; `closed` runs on the loop when no byte can land any more and every channel has
   // been told. Idempotent.
   void Close(const absl::Status& reason, absl::AnyInvocable<void()> closed);
@@ -46,8 +45,6 @@ class IncomingLink : public ControlPath,
   const std::string& peer_node() const { return peer_node_; }
   LinkDescription Describe() const;
 
-  // ControlPath.
-  void SendToPeer(std::string payload) override;
   // TargetResolver.
   absl::Status Resolve(uint64_t channel, uint64_t address, uint64_t length,
                        std::vector<Part>* parts) override;
@@ -79,8 +76,7 @@ class IncomingLink : public ControlPath,
   const std::shared_ptr<ControlConnection> connection_;
   const KeepAlive keep_alive_;
   const int64_t started_ns_;
-  std::unique_ptr<TargetLink> target_;
-  std::string transport_;
+  std::unique_ptr<TargetStack> target_;
 
   uint64_t next_channel_ = 1;
   ChannelMap channels_;

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -148,6 +149,10 @@ class LinkManager {
     std::string initiator_engine;
     std::string target_engine;
     EndpointSet endpoints;  // of the initiator
+    // The initiator's options RdmaTrafficClass and RdmaServiceLevel; unset: as the node is
+    // configured (rdma.traffic_class, rdma.service_level).
+    std::optional<uint8_t> traffic_class;
+    std::optional<uint8_t> service_level;
     int64_t deadline_ns = 0;
     // Called at most once, when the open channel stops being open without Close.
     absl::AnyInvocable<void(absl::Status)> on_broken;

@@ -9,6 +9,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "daemon/link/accepted_peer.h"
 #include "daemon/link/dial_attempt.h"
 #include "daemon/link/incoming_link.h"
@@ -63,17 +64,33 @@ struct Attempt {
 using AttemptRef = std::shared_ptr<Attempt>;
 
 absl::Status CheckWelcome(const Welcome& welcome) {
-  const bool tcp = std::find(welcome.transports().begin(), welcome.transports().end(), "tcp") !=
-                   welcome.transports().end();
   const auto sane = [](uint32_t ms) { return ms >= kMinKeepAliveMs && ms <= kMaxKeepAliveMs; };
   const auto data = ParseEndpoint(welcome.data_endpoint());
   const bool good_data = welcome.data_endpoint().empty() || (data.ok() && data->listens());
-  if (welcome.lane_secret().size() == kLaneSecretBytes && tcp && good_data &&
+  if (welcome.lane_secret().size() == kLaneSecretBytes && good_data &&
       sane(welcome.keepalive_interval_ms()) && sane(welcome.keepalive_timeout_ms())) {
     return absl::OkStatus();
   }
-  return ParamInvalid("the peer's Welcome has no transport in common, or impossible values",
-                      {.object = "Welcome", .allowed = "transport tcp"});
+  return ParamInvalid("the peer's Welcome has impossible values", {.object = "Welcome"});
+}
+
+InitiatorStack::Peer PeerOf(const Endpoint& endpoint, const Welcome& welcome) {
+  return {.address = endpoint,
+          .lanes_to = welcome.data_endpoint().empty()
+                          ? endpoint
+                          : ParseEndpoint(welcome.data_endpoint()).value(),
+          .identity = {.link_id = welcome.link_id(), .secret = welcome.lane_secret()},
+          .served = {welcome.transports().begin(), welcome.transports().end()}};
+}
+
+// How a link's transports talk to their other ends.
+NamedPath::Send SenderOn(const std::shared_ptr<ControlConnection>& connection) {
+  return [connection](const std::string& transport, std::string payload) {
+    PeerMessage message;
+    message.mutable_transport_control()->set_transport(transport);
+    message.mutable_transport_control()->set_payload(std::move(payload));
+    connection->Send(message);
+  };
 }
 
 }  // namespace
@@ -81,13 +98,16 @@ absl::Status CheckWelcome(const Welcome& welcome) {
 // Everything below runs on the control loop, except where a comment says otherwise.
 class LinkCore : public std::enable_shared_from_this<LinkCore> {
  public:
-  LinkCore(Loop* loop, TcpTransport* tcp, ChannelHost* host, LinkOptions options)
-      : loop_(loop), tcp_(tcp), host_(host), options_(std::move(options)) {}
+  LinkCore(Loop* loop, Transports transports, ChannelHost* host, LinkOptions options)
+      : loop_(loop),
+        transports_(std::move(transports)),
+        host_(host),
+        options_(std::move(options)) {}
 
   void Start() {
     greeter_ = std::make_shared<Greeter>(
         loop_, Greeter::Options{.silence_ns = options_.handshake_timeout_ns, .max_silent = 256},
-        [this](UniqueFd socket) { tcp_->AcceptLane(std::move(socket)); },
+        [this](UniqueFd socket) { transports_.tcp->AcceptLane(std::move(socket)); },
         [this](UniqueFd socket) { OnControlSocket(std::move(socket)); });
   }
 
@@ -112,6 +132,9 @@ class LinkCore : public std::enable_shared_from_this<LinkCore> {
   bool OnPeer(const std::string& address, const std::string& node);
   void OnWelcome(const std::string& address, std::shared_ptr<ControlConnection> connection,
                  const Welcome& welcome);
+  absl::StatusOr<std::unique_ptr<InitiatorStack>> StackFor(
+      const Endpoint& endpoint, const Welcome& welcome,
+      const std::shared_ptr<ControlConnection>& connection);
   void OnDialFailed(const std::string& address, const absl::Status& status, bool refused);
   AttemptRef TakeAttempt(const std::string& address);
   void DropIfUnwanted(const std::string& address);
@@ -128,7 +151,7 @@ class LinkCore : public std::enable_shared_from_this<LinkCore> {
   absl::Status ListenForData();
 
   Loop* const loop_;
-  TcpTransport* const tcp_;
+  const Transports transports_;
   ChannelHost* const host_;
   const LinkOptions options_;
   std::shared_ptr<Greeter> greeter_;
@@ -314,15 +337,13 @@ bool LinkCore::OnPeer(const std::string& address, const std::string& node) {
 
 void LinkCore::OnWelcome(const std::string& address, std::shared_ptr<ControlConnection> connection,
                          const Welcome& welcome) {
-  const absl::Status bad = CheckWelcome(welcome);
-  if (!bad.ok()) {
+  const Endpoint endpoint = attempts_[address]->dial->endpoint();
+  auto stack = StackFor(endpoint, welcome, connection);
+  if (!stack.ok()) {
     connection->Close();
-    return OnDialFailed(address, bad, false);
+    return OnDialFailed(address, stack.status(), false);
   }
   const AttemptRef attempt = TakeAttempt(address);
-  const Endpoint endpoint = attempt->dial->endpoint();
-  const Endpoint lanes_to =
-      welcome.data_endpoint().empty() ? endpoint : ParseEndpoint(welcome.data_endpoint()).value();
   OutgoingLink::Options options;
   options.keep_alive = {.interval_ns = welcome.keepalive_interval_ms() * kNanosPerMilli,
                         .timeout_ns = welcome.keepalive_timeout_ms() * kNanosPerMilli};
@@ -333,8 +354,7 @@ void LinkCore::OnWelcome(const std::string& address, std::shared_ptr<ControlConn
   const std::weak_ptr<LinkCore> weak = weak_from_this();
   const std::weak_ptr<OutgoingLink> weak_link = link;
   link->Start(
-      tcp_->Connect(lanes_to, {.link_id = welcome.link_id(), .secret = welcome.lane_secret()},
-                    link.get()),
+      *std::move(stack),
       [weak, weak_link](const absl::Status&) {
         auto self = weak.lock();
         auto lost = weak_link.lock();
@@ -350,6 +370,13 @@ void LinkCore::OnWelcome(const std::string& address, std::shared_ptr<ControlConn
     if (probe.done) std::exchange(probe.done, nullptr)(OutgoingLink::ProbeResult::kGone);
   }
   for (const auto& call : attempt->calls) UseLink(call, link, /*cached=*/false);
+}
+
+absl::StatusOr<std::unique_ptr<InitiatorStack>> LinkCore::StackFor(
+    const Endpoint& endpoint, const Welcome& welcome,
+    const std::shared_ptr<ControlConnection>& connection) {
+  HIXLD_RETURN_IF_ERROR(CheckWelcome(welcome));
+  return InitiatorStack::Connect(transports_, PeerOf(endpoint, welcome), SenderOn(connection));
 }
 
 void LinkCore::OnDialFailed(const std::string& address, const absl::Status& status, bool refused) {
@@ -476,21 +503,22 @@ void LinkCore::WelcomePeer(const std::string& node,
   incoming_[node] = link;
   const LaneIdentity identity = {.link_id = next_link_id_++,
                                  .secret = RandomBytes(kLaneSecretBytes)};
-  link->Start(tcp_->Serve(identity, link.get(), link.get()),
-              [weak = weak_from_this(), weak_link = std::weak_ptr<IncomingLink>(link)] {
-                auto self = weak.lock();
-                auto closed = weak_link.lock();
-                if (self == nullptr || closed == nullptr) return;
-                const auto found = self->incoming_.find(closed->peer_node());
-                if (found != self->incoming_.end() && found->second == closed) {
-                  self->incoming_.erase(found);
-                }
-              });
+  link->Start(
+      std::make_unique<TargetStack>(transports_, identity, link.get(), SenderOn(connection)),
+      [weak = weak_from_this(), weak_link = std::weak_ptr<IncomingLink>(link)] {
+        auto self = weak.lock();
+        auto closed = weak_link.lock();
+        if (self == nullptr || closed == nullptr) return;
+        const auto found = self->incoming_.find(closed->peer_node());
+        if (found != self->incoming_.end() && found->second == closed) {
+          self->incoming_.erase(found);
+        }
+      });
   PeerMessage message;
   Welcome* welcome = message.mutable_welcome();
   welcome->set_link_id(identity.link_id);
   welcome->set_lane_secret(identity.secret);
-  welcome->add_transports("tcp");
+  for (const std::string& name : transports_.Served()) welcome->add_transports(name);
   welcome->set_keepalive_interval_ms(
       static_cast<uint32_t>(options_.keep_alive.interval_ns / kNanosPerMilli));
   welcome->set_keepalive_timeout_ms(
@@ -503,7 +531,7 @@ void LinkCore::WelcomePeer(const std::string& node,
   LogInfo("peer link up", {{"peer", connection->peer().ToString()},
                            {"node", absl::BytesToHexString(node)},
                            {"direction", "in"},
-                           {"transport", "tcp"}});
+                           {"transport", absl::StrJoin(transports_.Served(), ",")}});
 }
 
 absl::StatusOr<std::unique_ptr<EngineListener>> LinkCore::Listen(const Endpoint& endpoint) {
@@ -613,10 +641,10 @@ class TcpLinkManagerImpl final : public TcpLinkManager {
 
 }  // namespace
 
-std::unique_ptr<TcpLinkManager> TcpLinkManager::Create(Loop* loop, TcpTransport* tcp,
+std::unique_ptr<TcpLinkManager> TcpLinkManager::Create(Loop* loop, Transports transports,
                                                        ChannelHost* host, LinkOptions options) {
   return std::make_unique<TcpLinkManagerImpl>(
-      std::make_shared<LinkCore>(loop, tcp, host, std::move(options)));
+      std::make_shared<LinkCore>(loop, std::move(transports), host, std::move(options)));
 }
 
 }  // namespace hixld

@@ -9,8 +9,8 @@
 #include "daemon/link/handshake.h"
 #include "daemon/link/link.h"
 #include "daemon/link/messages.h"
+#include "daemon/link/transport_stack.h"
 #include "transports/loop/loop.h"
-#include "transports/tcp/tcp_transport.h"
 
 namespace hixld {
 
@@ -32,9 +32,9 @@ struct LinkOptions {
 
 class TcpLinkManager : public LinkManager {
  public:
-  // `loop`, `tcp` and `host` outlive it.
-  static std::unique_ptr<TcpLinkManager> Create(Loop* loop, TcpTransport* tcp, ChannelHost* host,
-                                                LinkOptions options);
+  // `loop`, `host` and what `transports` points to outlive it.
+  static std::unique_ptr<TcpLinkManager> Create(Loop* loop, Transports transports,
+                                                ChannelHost* host, LinkOptions options);
   ~TcpLinkManager() override = default;
 
   // Ends every link in good order and refuses new ones; `done` runs when all are fenced. Must be

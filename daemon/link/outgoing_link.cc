@@ -26,12 +26,13 @@ using hixl::wire::v1::PeerMessage;
 class OutgoingLink::RemoteChannelImpl : public RemoteChannel,
                                         public std::enable_shared_from_this<RemoteChannelImpl> {
  public:
-  RemoteChannelImpl(std::shared_ptr<OutgoingLink> link, uint64_t id,
+  RemoteChannelImpl(std::shared_ptr<OutgoingLink> link, uint64_t id, TransferSink* sink,
                     std::shared_ptr<const RegionSnapshot> regions, EndpointSet peer_endpoints,
                     absl::AnyInvocable<void(absl::Status)> on_broken,
                     std::function<void()> on_outdated)
       : link_(std::move(link)),
         id_(id),
+        sink_(sink),
         peer_endpoints_(std::move(peer_endpoints)),
         regions_(std::move(regions)),
         on_broken_(std::move(on_broken)),
@@ -43,7 +44,7 @@ class OutgoingLink::RemoteChannelImpl : public RemoteChannel,
     Close();
   }
 
-  absl::string_view transport() const override { return link_->transport_; }
+  absl::string_view transport() const override { return sink_->transport(); }
   EndpointSet PeerEndpoints() const override { return peer_endpoints_; }
   bool open() const override { return open_.load(std::memory_order_acquire); }
 
@@ -71,11 +72,11 @@ class OutgoingLink::RemoteChannelImpl : public RemoteChannel,
   void Submit(std::shared_ptr<TransferJob> job) override {
     job->channel = id_;
     job->pins.push_back(link_);
-    link_->initiator_->Submit(std::move(job));
+    sink_->Submit(std::move(job));
   }
 
   void Cancel(const std::shared_ptr<TransferJob>& job, absl::Status reason) override {
-    link_->initiator_->Cancel(job, std::move(reason));
+    sink_->Cancel(job, std::move(reason));
   }
 
   void OpenRelay(std::vector<AddressRange> ranges, int64_t deadline_ns,
@@ -128,6 +129,7 @@ class OutgoingLink::RemoteChannelImpl : public RemoteChannel,
 
   const std::shared_ptr<OutgoingLink> link_;
   const uint64_t id_;
+  TransferSink* const sink_;  // the link's
   const EndpointSet peer_endpoints_;
   std::atomic<bool> open_{true};
   mutable Mutex mutex_;
@@ -155,11 +157,10 @@ OutgoingLink::~OutgoingLink() {
   if (initiator_ != nullptr) EndTransfers(LeaseEnd());
 }
 
-void OutgoingLink::Start(std::unique_ptr<InitiatorLink> initiator,
+void OutgoingLink::Start(std::unique_ptr<InitiatorStack> initiator,
                          absl::AnyInvocable<void(const absl::Status&)> on_lost,
                          absl::AnyInvocable<void(ProbeDone)> probe) {
   initiator_ = std::move(initiator);
-  transport_ = std::string(initiator_->transport());
   on_lost_ = std::move(on_lost);
   probe_ = std::move(probe);
   const std::weak_ptr<OutgoingLink> weak = weak_from_this();
@@ -174,7 +175,11 @@ void OutgoingLink::Start(std::unique_ptr<InitiatorLink> initiator,
   LogInfo("peer link up", {{"peer", peer_.ToString()},
                            {"node", absl::BytesToHexString(peer_node_)},
                            {"direction", "out"},
-                           {"transport", transport_}});
+                           {"transport", initiator_->transport()}});
+  const std::string detail = initiator_->Detail();
+  if (!detail.empty()) {
+    LogWarn("peer link over TCP", {{"peer", peer_.ToString()}, {"reason", detail}});
+  }
   SendPing();
   CheckSilence();
   CheckIdle();
@@ -198,7 +203,8 @@ void OutgoingLink::OnMessage(PeerMessage message) {
     case PeerMessage::kError:
       return Answer(message.request_id(), StatusOf(message.error()));
     case PeerMessage::kTransportControl:
-      return initiator_->OnControlMessage(message.transport_control().payload());
+      return initiator_->OnControlMessage(message.transport_control().transport(),
+                                          message.transport_control().payload());
     case PeerMessage::kGoodbye:
       // The target says it only when no byte can land any more.
       return OnEnd(absl::UnavailableError(
@@ -278,6 +284,14 @@ absl::Status OutgoingLink::RoomForRequest() const {
        .limit = absl::StrCat(kMaxRequests, " requests of one link")});
 }
 
+TransferSink* OutgoingLink::SinkFor(const LinkManager::ChannelRequest& request) {
+  if (!request.traffic_class && !request.service_level) return initiator_->Sink(nullptr);
+  RdmaClass treatment = initiator_->rdma_class();
+  treatment.traffic_class = request.traffic_class.value_or(treatment.traffic_class);
+  treatment.service_level = request.service_level.value_or(treatment.service_level);
+  return initiator_->Sink(&treatment);
+}
+
 uint64_t OutgoingLink::AddRequest(int64_t deadline_ns, const std::string& what, Request request) {
   const uint64_t id = next_request_++;
   request.timer = loop_->AddTimer(deadline_ns, [weak = weak_from_this(), id, what] {
@@ -318,10 +332,9 @@ void OutgoingLink::OpenChannel(std::shared_ptr<LinkManager::ChannelRequest> requ
       if (channel != 0) self->CloseChannel(channel);
       return done(regions.status());
     }
-    auto opened = std::make_shared<RemoteChannelImpl>(self, channel, std::move(*regions),
-                                                      std::move(answered.endpoints),
-                                                      std::move(request->on_broken),
-                                                      std::move(request->on_outdated));
+    auto opened = std::make_shared<RemoteChannelImpl>(
+        self, channel, self->SinkFor(*request), std::move(*regions), std::move(answered.endpoints),
+        std::move(request->on_broken), std::move(request->on_outdated));
     self->channels_.emplace(channel, opened);
     done(std::move(opened));
   };
@@ -508,25 +521,18 @@ void OutgoingLink::Close(const absl::Status& reason) {
   EndTransfers(LeaseEnd());
 }
 
-void OutgoingLink::SendToPeer(std::string payload) {
-  PeerMessage message;
-  message.mutable_transport_control()->set_transport(transport_);
-  message.mutable_transport_control()->set_payload(std::move(payload));
-  connection_->Send(message);
-}
-
 LinkDescription OutgoingLink::Describe() const {
   LinkDescription description;
   description.peer_node = absl::BytesToHexString(peer_node_);
   description.peer_address = peer_.ToString();
-  description.transport = transport_;
+  description.transport = std::string(initiator_->transport());
   description.state = lost_ ? "down" : "up";
   description.initiator = true;
   description.channels = channels_.size();
   description.since_ns = started_ns_;
   description.last_heard_ns = last_heard_ns_;
   description.lanes = initiator_->Lanes();
-  if (lost_) description.detail = std::string(reason_.message());
+  description.detail = lost_ ? std::string(reason_.message()) : initiator_->Detail();
   return description;
 }
 

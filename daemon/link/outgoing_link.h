@@ -16,6 +16,7 @@
 #include "daemon/link/dialer.h"
 #include "daemon/link/link.h"
 #include "daemon/link/messages.h"
+#include "daemon/link/transport_stack.h"
 #include "proto/base/endpoint.h"
 #include "proto/base/mutex.h"
 #include "proto/wire/peer.pb.h"
@@ -24,7 +25,7 @@
 
 namespace hixld {
 
-class OutgoingLink : public ControlPath, public std::enable_shared_from_this<OutgoingLink> {
+class OutgoingLink : public std::enable_shared_from_this<OutgoingLink> {
  public:
   struct Options {
     KeepAlive keep_alive;  // as the target's Welcome says
@@ -43,11 +44,11 @@ class OutgoingLink : public ControlPath, public std::enable_shared_from_this<Out
   OutgoingLink(Loop* loop, std::string peer_node, const Endpoint& peer,
                std::shared_ptr<ControlConnection> connection, Options options);
   // On any thread: the last job may hold the last reference.
-  ~OutgoingLink() override;
+  ~OutgoingLink();
 
   // Starts keep-alive. `on_lost` runs on the loop once the link takes no more channels; `probe` is
   // asked when the connection was reset, and must answer.
-  void Start(std::unique_ptr<InitiatorLink> initiator,
+  void Start(std::unique_ptr<InitiatorStack> initiator,
              absl::AnyInvocable<void(const absl::Status&)> on_lost,
              absl::AnyInvocable<void(ProbeDone)> probe);
 
@@ -65,8 +66,6 @@ class OutgoingLink : public ControlPath, public std::enable_shared_from_this<Out
   // Whether anybody still holds a channel of this link, open or broken.
   bool wanted() const { return held_.load(std::memory_order_relaxed) > 0; }
 
-  void SendToPeer(std::string payload) override;
-
  private:
   class RemoteChannelImpl;
 
@@ -81,6 +80,8 @@ class OutgoingLink : public ControlPath, public std::enable_shared_from_this<Out
 
   // Why no request can be sent now: the link is lost, or too many wait for answers.
   absl::Status RoomForRequest() const;
+  // Where the transfers of a channel that was asked for like this go.
+  TransferSink* SinkFor(const LinkManager::ChannelRequest& request);
   uint64_t AddRequest(int64_t deadline_ns, const std::string& what, Request request);
   void Answer(uint64_t id, absl::StatusOr<std::shared_ptr<const RegionSnapshot>> result);
   void OnMessage(hixl::wire::v1::PeerMessage message);
@@ -117,8 +118,7 @@ class OutgoingLink : public ControlPath, public std::enable_shared_from_this<Out
   const std::shared_ptr<ControlConnection> connection_;
   const Options options_;
   const int64_t started_ns_;
-  std::unique_ptr<InitiatorLink> initiator_;
-  std::string transport_;
+  std::unique_ptr<InitiatorStack> initiator_;
   absl::AnyInvocable<void(const absl::Status&)> on_lost_;
   absl::AnyInvocable<void(ProbeDone)> probe_;
 

@@ -124,6 +124,7 @@ void ToProto(const LinkDescription& in, v1::LinkInfo* out) {
     info->set_bytes_received(lane.bytes_received);
     info->set_bytes_uncopied(lane.bytes_uncopied);
     info->set_reconnects(lane.reconnects);
+    info->set_transport(lane.transport);
   }
 }
 

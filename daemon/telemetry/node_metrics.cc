@@ -50,6 +50,17 @@ constexpr Column<NodeCounts> kNodeColumns[] = {
     {MetricKind::kCounter, "hixld_merged_transfers_total",
      "Transfers of clients that went over a link together with others.",
      [](const NodeCounts& n) { return static_cast<double>(n.merged_transfers); }},
+    {MetricKind::kGauge, "hixld_rdma_registrations", "Memory registrations with RDMA devices.",
+     [](const NodeCounts& n) { return static_cast<double>(n.rdma_registrations); }},
+    {MetricKind::kGauge, "hixld_rdma_registered_bytes",
+     "Bytes that are registered with RDMA devices; counted once per registration.",
+     [](const NodeCounts& n) { return static_cast<double>(n.rdma_registered_bytes); }},
+    {MetricKind::kCounter, "hixld_rdma_registrations_made_total",
+     "Memory registrations with RDMA devices that were made.",
+     [](const NodeCounts& n) { return static_cast<double>(n.rdma_registrations_made); }},
+    {MetricKind::kCounter, "hixld_rdma_registrations_failed_total",
+     "Memory registrations that an RDMA device refused.",
+     [](const NodeCounts& n) { return static_cast<double>(n.rdma_registrations_failed); }},
 };
 
 constexpr Column<LaneCounts> kLaneColumns[] = {

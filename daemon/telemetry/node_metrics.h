@@ -22,11 +22,15 @@ struct NodeCounts {
   uint64_t huge_page_fallbacks = 0;
   uint64_t merges = 0;
   uint64_t merged_transfers = 0;
+  uint64_t rdma_registrations = 0;
+  uint64_t rdma_registered_bytes = 0;
+  uint64_t rdma_registrations_made = 0;
+  uint64_t rdma_registrations_failed = 0;
 };
 
 struct LaneCounts {
   std::string peer;       // the peer node's address
-  std::string transport;  // "tcp"
+  std::string transport;  // "tcp", "rdma"
   std::string lane;       // index
   bool up = false;
   uint64_t bytes_sent = 0;

@@ -7,8 +7,8 @@ import pytest
 
 from test_tree import ROOT, tracked
 
-_SECTIONS = ("socket", "node", "security", "workers", "pools", "devices", "tcp", "local", "rings",
-             "limits", "log", "telemetry")
+_SECTIONS = ("socket", "node", "security", "workers", "pools", "devices", "tcp", "local", "rdma",
+             "rings", "limits", "log", "telemetry")
 _KEY = re.compile(rf"(?<![\w./-])(?:{'|'.join(_SECTIONS)})(?:\.[a-z][a-z0-9_]*)+(?![\w(])")
 # In code a key stands in a string; in pages it stands in backquotes.
 _STRING = re.compile(r'"(?:[^"\\\n]|\\.)*"')

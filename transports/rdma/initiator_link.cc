@@ -420,7 +420,7 @@ void InitiatorCore::OnGiveUp() {
     MutexLock lock(&mutex_);
     if (UpLanes() > 0 || !closed_.ok() || !given_up_.ok()) return;
     why = absl::StrCat("no RDMA lane to ", peer_, trouble_.empty() ? "" : ": ", trouble_);
-    given_up_ = Failed(why);
+    given_up_ = Failed(why, {.option = "node.transports"});
     away_.store(true, std::memory_order_relaxed);
     std::vector<Job*> waiting;
     for (const auto& [transfer, job] : jobs_) waiting.push_back(job.get());

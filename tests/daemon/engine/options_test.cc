@@ -46,6 +46,15 @@ TEST_CASE("batching comes from the daemon's configuration, key by key replaced b
   }
 }
 
+TEST_CASE("how RDMA packets are treated comes from either spelling; the plain one wins") {
+  CHECK_FALSE(ParseEngineOptions({})->traffic_class.has_value());
+  CHECK_FALSE(ParseEngineOptions({{"RdmaServiceLevel", ""}})->service_level.has_value());
+  CHECK(ParseEngineOptions({{"RdmaTrafficClass", "252"}})->traffic_class == 252);
+  CHECK(ParseEngineOptions({{"adxl.RdmaTrafficClass", "0"}})->traffic_class == 0);
+  CHECK(ParseEngineOptions({{"adxl.RdmaServiceLevel", "1"}, {"RdmaServiceLevel", "2"}})
+            ->service_level == 2);
+}
+
 TEST_CASE("bad options are PARAM_INVALID and name key and value") {
   for (const auto& [key, value] :
        std::vector<std::pair<std::string, std::string>>{{"InvalidOption", "x"},

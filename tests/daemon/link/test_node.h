@@ -192,7 +192,7 @@ class TestNode {
   explicit TestNode(LinkOptions options = Fast()) {
     loop_ = std::move(*Loop::Start({.name = "test-control"}));
     if (options.identity.node_id.empty()) options.identity.node_id = RandomBytes(kNodeIdBytes);
-    links_ = TcpLinkManager::Create(loop_.get(), &tcp_, &engines_, std::move(options));
+    links_ = TcpLinkManager::Create(loop_.get(), {.tcp = &tcp_}, &engines_, std::move(options));
   }
   ~TestNode() { Stop(); }
 
