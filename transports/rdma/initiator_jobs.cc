@@ -391,11 +391,15 @@ void InitiatorCore::OnBroken(SendLane& lane, absl::Status why, SendLane::Culprit
   const uint32_t index = lane.options().index;
   Outcome outcome;
   std::string name;
+  bool news = false;
   {
     MutexLock lock(&mutex_);
     LaneSlot& slot = lanes_[index];
     slot.bytes_sent += lane.bytes_sent();
     slot.bytes_received += lane.bytes_received();
+    if (lane.bytes_sent() + lane.bytes_received() > 0) slot.failures = 0;
+    // Attempts that fail over and over are said once.
+    news = slot.state == LaneState::kUp || slot.failures == 0;
     slot.lane.reset();
     slot.state = LaneState::kClosing;
     slot.trouble = std::string(why.message());
@@ -409,6 +413,10 @@ void InitiatorCore::OnBroken(SendLane& lane, absl::Status why, SendLane::Culprit
       if (++culprit.job->strikes >= kMaxStrikes) {
         EndJob(culprit.job, Annotate(why, name), &outcome);
       }
+    } else if (culprit.job != nullptr && culprit.status == IBV_WC_RETRY_EXC_ERR &&
+               ++culprit.job->strikes >= kMaxStrikes) {
+      // Small packets pass, or the way comes and goes: it has waited long enough.
+      MoveElsewhere(culprit.job, Annotate(why, name), &outcome);
     }
     for (const Work& work : unknown) {
       // A READ lands here, where the queue pair is gone already; a WRITE at the target.
@@ -420,8 +428,11 @@ void InitiatorCore::OnBroken(SendLane& lane, absl::Status why, SendLane::Culprit
     }
   }
   Carry(std::move(outcome));
-  context_->Report({RdmaEvent::Severity::kWarning, context_->devices()[lane.options().device]->name,
-                    lanes_[index].end.port, absl::StrCat(name, ": ", why.message())});
+  if (news) {
+    context_->Report({RdmaEvent::Severity::kWarning,
+                      context_->devices()[lane.options().device]->name, lanes_[index].end.port,
+                      absl::StrCat(name, ": ", why.message())});
+  }
   context_->LaneEnded();
   CloseTargetEnd(index);
 }

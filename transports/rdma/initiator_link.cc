@@ -43,7 +43,11 @@ std::vector<UsablePort> ParsePorts(const RdmaOffer& offer) {
   return ports;
 }
 
-const char* StateText(bool up, bool opening) { return up ? "up" : opening ? "connecting" : "down"; }
+std::string MtuNote(uint32_t here, uint32_t there) {
+  if (here == there) return "";
+  return absl::StrCat(", with packets of ", std::min(here, there), " bytes: the MTU (rdma.mtu) is ",
+                      here, " here and ", there, " at the peer");
+}
 
 }  // namespace
 
@@ -221,12 +225,29 @@ void InitiatorCore::OnLaneOpened(const RdmaLaneOpened& message) {
     closed = !closed_.ok();
     lane = slot.lane;
   }
-  NoteLanes();
-  context_->Report(
-      {RdmaEvent::Severity::kInfo, context_->devices()[slot.device]->name, slot.end.port,
-       absl::StrCat("lane ", index, " ", slot.local_name, " -> ", slot.remote_name, " is up")});
   if (closed) return lane->Break(NotConnected("the link is being closed"));
   lane->Start();
+}
+
+void InitiatorCore::OnProven(SendLane& lane) {
+  context_->control().Post([self = shared_from_this(), index = lane.options().index,
+                            attempt = lane.options().attempt] { self->OnLaneUp(index, attempt); });
+}
+
+void InitiatorCore::OnLaneUp(uint32_t index, uint64_t attempt) {
+  LaneSlot& slot = lanes_[index];
+  if (slot.state != LaneState::kProving || slot.attempt != attempt) return;
+  {
+    MutexLock lock(&mutex_);
+    slot.state = LaneState::kUp;
+  }
+  NoteLanes();
+  context_->Report({RdmaEvent::Severity::kInfo, context_->devices()[slot.device]->name,
+                    slot.end.port,
+                    absl::StrCat("lane ", index, " ", slot.local_name, " -> ", slot.remote_name,
+                                 " is up", MtuNote(slot.end.mtu, slot.peer_mtu))});
+  // It may have looked for work, and found none, before it could be woken for more.
+  slot.lane->Kick();
 }
 
 absl::Status InitiatorCore::Complete(LaneSlot& slot, uint32_t index,
@@ -239,6 +260,7 @@ absl::Status InitiatorCore::Complete(LaneSlot& slot, uint32_t index,
   HIXLD_RETURN_IF_ERROR(ToReadyToReceive(*slot.queue_pair, slot.end, peer, treatment_, 1));
   HIXLD_RETURN_IF_ERROR(ToReadyToSend(*slot.queue_pair, options, slot.sequence, read_depth));
   context_->LaneBegins();
+  slot.peer_mtu = peer.mtu;
   MutexLock lock(&mutex_);
   slot.lane =
       std::make_shared<SendLane>(SendLane::Options{.index = index,
@@ -249,9 +271,7 @@ absl::Status InitiatorCore::Complete(LaneSlot& slot, uint32_t index,
                                                    .inflight_bytes = options.inflight_bytes},
                                  std::move(slot.queue_pair), std::move(slot.completions),
                                  shared_from_this(), &context_->control());
-  slot.state = LaneState::kUp;
-  slot.failures = 0;
-  slot.trouble.clear();
+  slot.state = LaneState::kProving;
   if (slot.attempt > lanes_.size()) ++slot.reopened;
   return absl::OkStatus();
 }
@@ -462,6 +482,18 @@ void InitiatorCore::Close(absl::Status reason, int64_t fenced_at_ns) {
   });
 }
 
+const char* InitiatorCore::StateText(LaneState state) {
+  switch (state) {
+    case LaneState::kUp:
+      return "up";
+    case LaneState::kOpening:
+    case LaneState::kProving:
+      return "connecting";
+    default:
+      return "down";
+  }
+}
+
 std::vector<LaneStats> InitiatorCore::Lanes() const {
   MutexLock lock(&mutex_);
   std::vector<LaneStats> all;
@@ -471,7 +503,8 @@ std::vector<LaneStats> InitiatorCore::Lanes() const {
     stats.index = i;
     stats.local_address = slot.local_name;
     stats.remote_address = slot.remote_name;
-    stats.state = StateText(slot.state == LaneState::kUp, slot.state == LaneState::kOpening);
+    stats.state = StateText(slot.state);
+    stats.error = slot.trouble;
     stats.bytes_sent = slot.bytes_sent + (slot.lane ? slot.lane->bytes_sent() : 0);
     stats.bytes_received = slot.bytes_received + (slot.lane ? slot.lane->bytes_received() : 0);
     stats.reconnects = slot.reopened;

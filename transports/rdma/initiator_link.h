@@ -48,6 +48,7 @@ class InitiatorCore : public SendLane::Source,
   void LetGo();
 
   // SendLane::Source
+  void OnProven(SendLane& lane) override;
   void TakeWork(SendLane& lane, size_t max_works, uint64_t max_bytes,
                 std::vector<Work>* out) override;
   void OnSent(SendLane& lane, const std::vector<Work>& sent) override;
@@ -61,11 +62,11 @@ class InitiatorCore : public SendLane::Source,
 
  private:
   // What a lane is doing; changed on the control thread only.
-  enum class LaneState : uint8_t { kDown, kOpening, kUp, kBreaking, kClosing };
+  enum class LaneState : uint8_t { kDown, kOpening, kProving, kUp, kClosing };
   struct LaneSlot {
     LaneState state = LaneState::kDown;
     uint64_t attempt = 0;
-    uint32_t failures = 0;  // in a row
+    uint32_t failures = 0;  // attempts in a row that moved no byte
     Loop::TimerId timer = 0;
     // While opening.
     std::unique_ptr<VerbsQueuePair> queue_pair;
@@ -76,16 +77,18 @@ class InitiatorCore : public SendLane::Source,
     uint32_t device = 0;
     uint32_t remote_device = 0;
     LaneEnd end;
+    uint32_t peer_mtu = 0;
     std::string local_name;
     std::string remote_name;
     std::shared_ptr<SendLane> lane;
     // WRITEs that may still land in the target's memory, until it says that its end is gone.
     std::vector<Work> limbo;
-    std::string trouble;
+    std::string trouble;  // the last one
     uint64_t reopened = 0;
     uint64_t bytes_sent = 0;  // by earlier attempts
     uint64_t bytes_received = 0;
   };
+  static const char* StateText(LaneState state);
   // Collects what to do once `mutex_` is free.
   struct Outcome {
     std::vector<std::pair<std::unique_ptr<Job>, absl::Status>> ended;
@@ -137,6 +140,7 @@ class InitiatorCore : public SendLane::Source,
   void OnLaneOpened(const hixl::wire::v1::RdmaLaneOpened& message);
   absl::Status Complete(LaneSlot& slot, uint32_t index,
                         const hixl::wire::v1::RdmaLaneOpened& message);
+  void OnLaneUp(uint32_t index, uint64_t attempt);
   void FailOpening(uint32_t index, const absl::Status& why);
   void OnLaneClosed(uint32_t index, uint64_t attempt);
   void OnLaneBroken(const hixl::wire::v1::RdmaLaneBroken& message);

@@ -16,14 +16,16 @@ namespace {
 constexpr size_t kBatch = 32;
 // Within a batch, every so many ask for a completion; the last one always does.
 constexpr size_t kSignalEvery = 16;
+// Of the first request, before those that carry work.
+constexpr uint32_t kProbeSequence = UINT32_MAX;
 // A device that does not flush in this time is not waited for: destroying the queue pair ends it.
 constexpr int64_t kDrainNs = kNanosPerSecond;
 
 const char* StatusText(ibv_wc_status status) {
   switch (status) {
     case IBV_WC_RETRY_EXC_ERR:
-      return "the peer's port does not answer (retries used up: rdma.retry_count, "
-             "rdma.ack_timeout)";
+      return "the peer's port does not answer, or the network passes no packets of this size "
+             "(retries used up: rdma.retry_count, rdma.ack_timeout, rdma.mtu)";
     case IBV_WC_REM_ACCESS_ERR:
       return "the peer refuses access to the range";
     case IBV_WC_REM_INV_REQ_ERR:
@@ -57,8 +59,9 @@ void SendLane::Start() {
   completions_->loop()->Dispatch([self = shared_from_this()] {
     if (self->state_ != State::kNew) return;
     self->token_ = self->completions_->Attach(self.get());
-    self->state_ = State::kUp;
-    self->Pump();
+    self->state_ = State::kProving;
+    const int error = self->PostEmpty(kProbeSequence);
+    if (error != 0) self->BreakHere(ErrnoError(error, "post a first request"));
   });
 }
 
@@ -135,17 +138,21 @@ void SendLane::BreakHere(absl::Status why) {
   PostDrain();
 }
 
-// A last work request: its completion comes after those of all others.
-void SendLane::PostDrain() {
-  drain_sequence_ = first_sequence_ + static_cast<uint32_t>(posted_.size());
+int SendLane::PostEmpty(uint32_t sequence) {
   ibv_sge nothing = {};
   ibv_send_wr request = {};
-  request.wr_id = CompletionQueue::WorkId(token_, drain_sequence_);
+  request.wr_id = CompletionQueue::WorkId(token_, sequence);
   request.opcode = IBV_WR_RDMA_WRITE;
   request.send_flags = IBV_SEND_SIGNALED;
   request.sg_list = &nothing;
   ibv_send_wr* bad = nullptr;
-  if (queue_pair_->Post(&request, &bad) != 0) {
+  return queue_pair_->Post(&request, &bad);
+}
+
+// A last work request: its completion comes after those of all others.
+void SendLane::PostDrain() {
+  drain_sequence_ = first_sequence_ + static_cast<uint32_t>(posted_.size());
+  if (PostEmpty(drain_sequence_) != 0) {
     Finish();
     return;
   }
@@ -184,6 +191,11 @@ void SendLane::OnCompletion(const ibv_wc& completion, uint32_t sequence) {
     Finish();
     return;
   }
+  if (state_ == State::kProving && completion.status == IBV_WC_SUCCESS) {
+    state_ = State::kUp;
+    source_->OnProven(*this);
+    return;
+  }
   if (completion.status == IBV_WC_SUCCESS) {
     // Completions come in order, so all before it succeeded too.
     PopUntil(sequence);
@@ -209,6 +221,8 @@ void SendLane::OnCompletion(const ibv_wc& completion, uint32_t sequence) {
 }
 
 void SendLane::OnCompletionsEnd() {
+  // The control thread may let go of a lane that breaks in here.
+  const std::shared_ptr<SendLane> self = shared_from_this();
   if (!sent_.empty()) {
     std::vector<Work> sent = std::exchange(sent_, {});
     source_->OnSent(*this, sent);

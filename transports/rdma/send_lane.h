@@ -34,6 +34,8 @@ class SendLane : public CompletionQueue::Client, public std::enable_shared_from_
    public:
     virtual ~Source() = default;
     // On the worker's thread.
+    // A first request went there and its answer came back: the way works in both directions.
+    virtual void OnProven(SendLane& lane) = 0;
     virtual void TakeWork(SendLane& lane, size_t max_works, uint64_t max_bytes,
                           std::vector<Work>* out) = 0;
     virtual void OnSent(SendLane& lane, const std::vector<Work>& sent) = 0;
@@ -61,7 +63,8 @@ class SendLane : public CompletionQueue::Client, public std::enable_shared_from_
   uint32_t queue_pair_number() const { return number_; }
 
   // Thread-safe.
-  // The queue pair is ready to send.
+  // The queue pair is ready to send. It proves the way first: two ready queue pairs may still not
+  // reach each other.
   void Start();
   // There may be work.
   void Kick();
@@ -77,12 +80,14 @@ class SendLane : public CompletionQueue::Client, public std::enable_shared_from_
   void OnCompletionsEnd() override;
 
  private:
-  enum class State : uint8_t { kNew, kUp, kDraining, kEnded };
+  enum class State : uint8_t { kNew, kProving, kUp, kDraining, kEnded };
 
   void Pump();
   // False when the queue pair took not all of them.
   void Post();
   void BreakHere(absl::Status why);
+  // Posts a WRITE of no bytes, which needs no key at the other end.
+  int PostEmpty(uint32_t sequence);
   void PostDrain();
   void Finish();
   void PopUntil(uint32_t sequence);

@@ -8,7 +8,11 @@
 
 #include <bit>
 #include <cerrno>
+#include <cinttypes>
+#include <cstdio>
 #include <cstring>
+#include <fstream>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -29,6 +33,16 @@ absl::Status SetNonBlocking(int fd) {
   return absl::OkStatus();
 }
 
+// What this process has pinned already; the kernel counts it against RLIMIT_MEMLOCK.
+uint64_t PinnedBytes() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    uint64_t kib = 0;
+    if (std::sscanf(line.c_str(), "VmPin: %" SCNu64 " kB", &kib) == 1) return kib << 10;
+  }
+  return 0;
+}
+
 // Why a registration failed, with what to do about it.
 absl::Status RegistrationError(int error_number, const std::string& device, const void* address,
                                uint64_t length) {
@@ -40,9 +54,8 @@ absl::Status RegistrationError(int error_number, const std::string& device, cons
   if ((error_number == ENOMEM || error_number == EAGAIN) && limit.rlim_cur != RLIM_INFINITY) {
     return ResourceExhausted(
         absl::StrCat(what, ": ", strerror(error_number), "; RLIMIT_MEMLOCK is ", limit.rlim_cur,
-                     " bytes, and at least ", length,
-                     " more than is locked already are needed: raise LimitMEMLOCK of the service "
-                     "or `ulimit -l`"),
+                     " bytes, and at least ", PinnedBytes() + length,
+                     " are needed: raise LimitMEMLOCK of the service or `ulimit -l`"),
         {.object = absl::StrCat(device),
          .limit = absl::StrCat("RLIMIT_MEMLOCK ", limit.rlim_cur, " bytes"),
          .option = "LimitMEMLOCK"});

@@ -89,7 +89,12 @@ class FakeNetwork {
     for (auto& [number, qp] : queue_pairs_) count += qp->held.size();
     return count;
   }
-  // The next work request of any queue pair fails like this.
+  // From now on requests of this many bytes or more get no answer; 0: none does.
+  void PassBelow(uint64_t bytes) {
+    MutexLock lock(&mutex_);
+    pass_below_ = bytes;
+  }
+  // The next work request of any queue pair that moves bytes fails like this.
   void FailNext(ibv_wc_status status) {
     MutexLock lock(&mutex_);
     fail_next_ = status;
@@ -178,13 +183,15 @@ class FakeNetwork {
   }
 
   void Execute(QueuePair& qp, const Wr& wr) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    ibv_wc_status status = std::exchange(fail_next_, IBV_WC_SUCCESS);
+    ibv_wc_status status =
+        wr.length == 0 ? IBV_WC_SUCCESS : std::exchange(fail_next_, IBV_WC_SUCCESS);
     const auto target = queue_pairs_.find(qp.peer);
     if (status == IBV_WC_SUCCESS) {
       if (target == queue_pairs_.end() || target->second->state == IBV_QPS_ERR ||
-          !devices_[qp.device].active || !devices_[target->second->device].active) {
+          wr.length >= pass_below_ || !devices_[qp.device].active ||
+          !devices_[target->second->device].active) {
         status = IBV_WC_RETRY_EXC_ERR;
-      } else if (!Reachable(*target->second, wr)) {
+      } else if (wr.length > 0 && !Reachable(*target->second, wr)) {
         status = IBV_WC_REM_ACCESS_ERR;
         target->second->state = IBV_QPS_ERR;
       }
@@ -195,7 +202,9 @@ class FakeNetwork {
       return;
     }
     auto* const remote = reinterpret_cast<std::byte*>(wr.remote);
-    if (wr.write) {
+    if (wr.length == 0) {
+      // Asks only whether anybody is there.
+    } else if (wr.write) {
       memcpy(remote, wr.local, wr.length);
     } else {
       memcpy(wr.local, remote, wr.length);
@@ -222,6 +231,7 @@ class FakeNetwork {
   uint32_t next_key_ ABSL_GUARDED_BY(mutex_) = 1;
   bool hold_ ABSL_GUARDED_BY(mutex_) = false;
   ibv_wc_status fail_next_ ABSL_GUARDED_BY(mutex_) = IBV_WC_SUCCESS;
+  uint64_t pass_below_ ABSL_GUARDED_BY(mutex_) = UINT64_MAX;
   uint64_t most_posted_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
@@ -355,7 +365,7 @@ class FakeQueuePair final : public VerbsQueuePair {
       own.key = wr->wr.rdma.rkey;
       if (state_.state == IBV_QPS_ERR) {
         network_->Complete(state_, own.id, IBV_WC_WR_FLUSH_ERR);
-      } else if (network_->hold_) {
+      } else if (network_->hold_ && own.length > 0) {
         state_.held.push_back(std::move(own));
         network_->most_posted_ = std::max<uint64_t>(network_->most_posted_, state_.held.size());
       } else {

@@ -334,6 +334,40 @@ TEST_CASE("With no port left transfers go over the fall-back, and return") {
   CHECK(nodes->link->Trouble().empty());
 }
 
+TEST_CASE("A way that passes nothing is no lane, though both queue pairs are ready") {
+  auto sink = std::make_shared<CountingSink>();
+  Nodes nodes({.lanes = 1, .give_up_ns = 20 * kNanosPerMilli}, 1, sink);
+  nodes->events.WaitFor("is up");
+  CheckOk(Transfer(*nodes, CopyDirection::kWrite, {nodes->Piece(0, 0, 1)}).Start().Wait());
+  const size_t up = nodes->events.CountOf("is up");
+  const size_t late = nodes->events.CountOf("transfers go over TCP");
+  nodes.network.PassBelow(0);
+  // It breaks the lane, and none that is opened again counts.
+  CheckOk(Transfer(*nodes, CopyDirection::kWrite, {nodes->Piece(0, 0, 1)}).Start().Wait());
+  CHECK(sink->submitted == 1);
+  nodes->events.WaitFor("transfers go over TCP", late + 1);
+  CHECK(nodes->events.CountOf("is up") == up);
+  CHECK(nodes->link->transport() == "tcp");
+  CHECK_THAT(nodes->link->Trouble(), Catch::Matchers::Contains("does not answer"));
+  CHECK_THAT(nodes->link->Lanes()[0].error, Catch::Matchers::Contains("rdma.retry_count"));
+  nodes.network.PassBelow(UINT64_MAX);
+  nodes->events.WaitFor("is up", up + 1);
+  CheckOk(Transfer(*nodes, CopyDirection::kWrite, {nodes->Piece(0, 0, 1)}).Start().Wait());
+  CHECK(sink->submitted == 1);
+  CHECK(nodes->link->transport() == "rdma");
+}
+
+TEST_CASE("Where only small packets pass, a large transfer goes elsewhere, and small ones stay") {
+  auto sink = std::make_shared<CountingSink>();
+  Nodes nodes({.lanes = 1}, 1, sink);
+  nodes->events.WaitFor("is up");
+  nodes.network.PassBelow(1000);
+  CheckOk(Transfer(*nodes, CopyDirection::kRead, {nodes->Piece(0, 0, kSize)}).Start().Wait());
+  CHECK(sink->submitted == 1);
+  CheckOk(Transfer(*nodes, CopyDirection::kRead, {nodes->Piece(0, 0, 999)}).Start().Wait());
+  CHECK(sink->submitted == 1);
+}
+
 TEST_CASE("Without a fall-back they fail with the reason") {
   Nodes nodes({.lanes = 1, .give_up_ns = 20 * kNanosPerMilli});
   nodes->events.WaitFor("is up");
