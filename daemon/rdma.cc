@@ -22,6 +22,16 @@ void LogEvent(const RdmaEvent& event) {
       {{"device", event.device}, {"port", event.port}, {"text", event.text}});
 }
 
+void LogPorts(const RdmaTransport& transport) {
+  const auto ports = transport.Ports();
+  if (!ports.ok()) return LogWarn("RDMA cannot be used yet", {{"reason", ports.status()}});
+  const std::string names =
+      absl::StrJoin(*ports, ", ", [](std::string* out, const RdmaTransport::Port& port) {
+        absl::StrAppend(out, port.name, " ", port.gids.front());
+      });
+  LogInfo("RDMA is used", {{"ports", names}});
+}
+
 RdmaOptions OptionsOf(const Config::Rdma& from) {
   RdmaOptions options;
   options.selection.devices = from.devices;
@@ -53,17 +63,12 @@ RdmaClass RdmaClassOf(const Config& config) {
 absl::StatusOr<Rdma> StartRdma(const Config& config, WorkerSet* workers) {
   Rdma rdma;
   if (!Has(config.node.transports, "rdma")) return rdma;
-  auto made = RdmaTransport::Create(workers, OptionsOf(config.rdma));
+  RdmaOptions options = OptionsOf(config.rdma);
+  options.wait_for_ports = Has(config.node.transports, "tcp");
+  auto made = RdmaTransport::Create(workers, std::move(options));
   if (made.ok()) {
     rdma.transport = *std::move(made);
-    const auto ports = rdma.transport->Ports();
-    std::string names;
-    if (ports.ok()) {
-      names = absl::StrJoin(*ports, ", ", [](std::string* out, const RdmaTransport::Port& port) {
-        absl::StrAppend(out, port.name, " ", port.gids.front());
-      });
-    }
-    LogInfo("RDMA is used", {{"ports", names}});
+    LogPorts(*rdma.transport);
     return rdma;
   }
   if (!Has(config.node.transports, "tcp")) {

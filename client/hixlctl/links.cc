@@ -35,13 +35,14 @@ std::string LanesText(const hixl::v1::ListLinksResponse& response) {
                {"STATE"},
                {"SENT", Align::kRight},
                {"RECEIVED", Align::kRight},
-               {"RECONNECTS", Align::kRight}});
+               {"RECONNECTS", Align::kRight},
+               {"LAST FAILURE"}});
   for (const hixl::v1::LinkInfo& link : response.links()) {
     for (const hixl::v1::LaneInfo& lane : link.lanes()) {
       table.AddRow({link.peer_address(), absl::StrCat(lane.index()), lane.transport(),
                     lane.local_address(), lane.remote_address(), lane.state(),
                     HumanBytes(lane.bytes_sent()), HumanBytes(lane.bytes_received()),
-                    absl::StrCat(lane.reconnects())});
+                    absl::StrCat(lane.reconnects()), lane.error()});
     }
   }
   return table.empty() ? "" : "\n" + table.ToString("");

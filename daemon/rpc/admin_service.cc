@@ -125,6 +125,7 @@ void ToProto(const LinkDescription& in, v1::LinkInfo* out) {
     info->set_bytes_uncopied(lane.bytes_uncopied);
     info->set_reconnects(lane.reconnects);
     info->set_transport(lane.transport);
+    info->set_error(lane.error);
   }
 }
 

@@ -66,7 +66,9 @@ absl::Status Context::Open() {
   }
   HIXLD_ASSIGN_OR_RETURN(std::vector<PortCandidate> candidates, Candidates());
   candidates.insert(candidates.end(), unopened.begin(), unopened.end());
-  HIXLD_ASSIGN_OR_RETURN(auto ports, ChoosePorts(candidates, options_.selection));
+  auto ports = ChoosePorts(candidates, options_.selection);
+  const bool may_come = ApiCodeOf(ports.status()) == ApiCode::kFailed;
+  if (!ports.ok() && !(options_.wait_for_ports && may_come)) return ports.status();
   {
     MutexLock lock(&mutex_);
     ports_ = std::move(ports);

@@ -124,7 +124,9 @@ void InitiatorCore::Handle(const RdmaMessage& message) {
 
 void InitiatorCore::OnOffer(const RdmaOffer& offer) {
   remote_ports_ = ParsePorts(offer);
-  const bool first = !std::exchange(offered_, true);
+  std::string text = offer.SerializeAsString();
+  const bool news = text != offer_;
+  offer_ = std::move(text);
   if (remote_ports_.empty()) {
     {
       MutexLock lock(&mutex_);
@@ -134,8 +136,17 @@ void InitiatorCore::OnOffer(const RdmaOffer& offer) {
     OnGiveUp();
     return;
   }
-  if (!first) return;
-  for (uint32_t i = 0; i < lanes_.size(); ++i) OpenLane(i);
+  if (news) OpenDownLanes();
+}
+
+// Something has changed for the better, perhaps: no pause.
+void InitiatorCore::OpenDownLanes() {
+  for (uint32_t i = 0; i < lanes_.size(); ++i) {
+    if (lanes_[i].state != LaneState::kDown) continue;
+    context_->control().CancelTimer(lanes_[i].timer);
+    lanes_[i].failures = 0;
+    OpenLane(i);
+  }
 }
 
 absl::StatusOr<std::vector<PortPair>> InitiatorCore::Ways(std::vector<UsablePort>* local) {
@@ -149,7 +160,13 @@ void InitiatorCore::OpenLane(uint32_t index) {
     if (!closed_.ok() || lanes_[index].state != LaneState::kDown) return;
   }
   const absl::Status opened = TryOpenLane(index);
-  if (!opened.ok()) FailOpening(index, opened);
+  if (opened.ok()) return;
+  FailOpening(index, opened);
+  // Where there was no way to begin with, there is nothing to wait for.
+  const bool others = std::any_of(lanes_.begin(), lanes_.end(), [](const LaneSlot& slot) {
+    return slot.state != LaneState::kDown;
+  });
+  if (!ever_up_ && !others) OnGiveUp();
 }
 
 absl::Status InitiatorCore::TryOpenLane(uint32_t index) {
@@ -241,6 +258,7 @@ void InitiatorCore::OnLaneUp(uint32_t index, uint64_t attempt) {
     MutexLock lock(&mutex_);
     slot.state = LaneState::kUp;
   }
+  ever_up_ = true;
   NoteLanes();
   context_->Report({RdmaEvent::Severity::kInfo, context_->devices()[slot.device]->name,
                     slot.end.port,
@@ -374,16 +392,13 @@ void InitiatorCore::OnPortDown(uint32_t device, uint32_t port, const std::string
 }
 
 void InitiatorCore::OnPortsChanged() {
-  if (!offered_) return;
+  if (remote_ports_.empty()) return;
+  OpenDownLanes();
   std::vector<UsablePort> local;
   const auto ways = Ways(&local);
   for (uint32_t i = 0; i < lanes_.size(); ++i) {
     LaneSlot& slot = lanes_[i];
-    if (slot.state == LaneState::kDown) {
-      context_->control().CancelTimer(slot.timer);
-      slot.failures = 0;
-      OpenLane(i);
-    } else if (slot.state == LaneState::kUp && ways.ok()) {
+    if (slot.state == LaneState::kUp && ways.ok()) {
       // A lane that had moved because its own port was down goes back.
       const UsablePort& own = local[(*ways)[i % ways->size()].local];
       if (own.device_number != slot.device || own.port != slot.end.port) {

@@ -149,6 +149,7 @@ class InitiatorCore : public SendLane::Source,
   void ReleaseLimbo(uint32_t index);
   void NoteLanes();
   void OnGiveUp();
+  void OpenDownLanes();
   std::shared_ptr<TransferSink> Fallback();
   void Send(const hixl::wire::v1::RdmaMessage& message);
   uint32_t UpLanes() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -165,7 +166,8 @@ class InitiatorCore : public SendLane::Source,
 
   // On the control thread.
   std::vector<UsablePort> remote_ports_;
-  bool offered_ = false;
+  std::string offer_;  // the last one
+  bool ever_up_ = false;
   Loop::TimerId give_up_timer_ = 0;
   Loop::TimerId deadline_timer_ = 0;
   uint64_t next_attempt_ = 1;

@@ -41,6 +41,8 @@ struct RdmaOptions {
   uint8_t ack_timeout = 14;  // 4.096 us * 2^n; 0 = for ever
   // Local memory is registered in pieces of at most this.
   uint64_t registration_bytes = 1 << 30;
+  // No usable port yet is no error: one that comes later is used then.
+  bool wait_for_ports = false;
   uint32_t max_queued_transfers = 65536;
   int64_t open_timeout_ns = 5 * kNanosPerSecond;
   int64_t reconnect_min_ns = 50 * kNanosPerMilli;

@@ -94,6 +94,18 @@ absl::Status CheckNames(const std::vector<PortCandidate>& candidates, const Sele
   return absl::OkStatus();
 }
 
+absl::Status NoDevice(const SelectionRules& rules) {
+  std::string wanted;
+  if (!rules.devices.empty()) {
+    wanted = absl::StrCat("rdma.devices names ", absl::StrJoin(rules.devices, ", "), ", but ");
+  } else if (!rules.interfaces.empty()) {
+    wanted =
+        absl::StrCat("rdma.interfaces names ", absl::StrJoin(rules.interfaces, ", "), ", but ");
+  }
+  return absl::NotFoundError(
+      absl::StrCat(wanted, "there is no RDMA device on this node (`rdma link` lists none)"));
+}
+
 absl::StatusOr<UsablePort> Usable(const PortCandidate& candidate, const SelectionRules& rules) {
   const PortInfo& info = candidate.info;
   const std::string name = PortName(candidate.device, info.number);
@@ -183,9 +195,7 @@ std::string UsablePort::Name() const { return PortName(device, port); }
 
 absl::StatusOr<std::vector<UsablePort>> ChoosePorts(const std::vector<PortCandidate>& candidates,
                                                     const SelectionRules& rules) {
-  if (candidates.empty()) {
-    return absl::NotFoundError("there is no RDMA device on this node (`rdma link` lists none)");
-  }
+  if (candidates.empty()) return NoDevice(rules);
   HIXLD_RETURN_IF_ERROR(CheckNames(candidates, rules));
   std::vector<UsablePort> ports;
   absl::Status first_problem;

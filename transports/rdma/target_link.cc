@@ -301,6 +301,14 @@ void TargetCore::OnPortDown(uint32_t device, uint32_t port, const std::string& w
   for (const auto& [index, attempt] : broken) ReportBroken(index, attempt, why);
 }
 
+void TargetCore::OnPortsChanged() {
+  {
+    MutexLock lock(&mutex_);
+    if (closed_) return;
+  }
+  SendOffer();
+}
+
 void TargetCore::OnQueuePairFailed(uint32_t device, uint32_t number, const std::string& why) {
   std::vector<std::pair<uint32_t, uint64_t>> broken;
   {

@@ -32,7 +32,7 @@ class TargetCore : public EventListener, public std::enable_shared_from_this<Tar
 
   // EventListener
   void OnPortDown(uint32_t device, uint32_t port, const std::string& why) override;
-  void OnPortsChanged() override {}
+  void OnPortsChanged() override;
   void OnQueuePairFailed(uint32_t device, uint32_t number, const std::string& why) override;
 
  private:

@@ -47,11 +47,11 @@ TEST_CASE("batching comes from the daemon's configuration, key by key replaced b
 }
 
 TEST_CASE("how RDMA packets are treated comes from either spelling; the plain one wins") {
-  CHECK_FALSE(ParseEngineOptions({})->traffic_class.has_value());
-  CHECK_FALSE(ParseEngineOptions({{"RdmaServiceLevel", ""}})->service_level.has_value());
-  CHECK(ParseEngineOptions({{"RdmaTrafficClass", "252"}})->traffic_class == 252);
-  CHECK(ParseEngineOptions({{"adxl.RdmaTrafficClass", "0"}})->traffic_class == 0);
-  CHECK(ParseEngineOptions({{"adxl.RdmaServiceLevel", "1"}, {"RdmaServiceLevel", "2"}})
+  CHECK_FALSE(ParseEngineOptions({}, {})->traffic_class.has_value());
+  CHECK_FALSE(ParseEngineOptions({{"RdmaServiceLevel", ""}}, {})->service_level.has_value());
+  CHECK(ParseEngineOptions({{"RdmaTrafficClass", "252"}}, {})->traffic_class == 252);
+  CHECK(ParseEngineOptions({{"adxl.RdmaTrafficClass", "0"}}, {})->traffic_class == 0);
+  CHECK(ParseEngineOptions({{"adxl.RdmaServiceLevel", "1"}, {"RdmaServiceLevel", "2"}}, {})
             ->service_level == 2);
 }
 

@@ -18,7 +18,7 @@ struct Nodes {
   std::unique_ptr<Pair> pair;
 
   explicit Nodes(RdmaOptions options = {}, size_t ports = 1,
-                 std::shared_ptr<TransferSink> fallback = nullptr) {
+                 std::shared_ptr<TransferSink> fallback = nullptr, const std::string& down = "") {
     std::vector<std::string> here;
     std::vector<std::string> there;
     for (size_t i = 0; i < ports; ++i) {
@@ -28,6 +28,7 @@ struct Nodes {
       network.AddDevice(here.back(), V4(10, subnet, 0, 1));
       network.AddDevice(there.back(), V4(10, subnet, 0, 2));
     }
+    if (!down.empty()) network.SetPort(down, false);
     options.reconnect_min_ns = kNanosPerMilli;
     // A busy machine must not make lanes late.
     if (options.give_up_ns == RdmaOptions().give_up_ns) options.give_up_ns *= 100;
@@ -332,6 +333,22 @@ TEST_CASE("With no port left transfers go over the fall-back, and return") {
   CheckOk(Transfer(*nodes, CopyDirection::kWrite, {nodes->Piece(0, 0, 1)}).Start().Wait());
   CHECK(sink->submitted == 1);
   CHECK(nodes->link->Trouble().empty());
+}
+
+TEST_CASE("Where a port is down from the start nothing waits, and it is used once it comes up") {
+  for (const char* down : {"a0", "b0"}) {
+    auto sink = std::make_shared<CountingSink>();
+    Nodes nodes({.lanes = 2, .wait_for_ports = true}, 1, sink, down);
+    nodes->events.WaitFor("transfers go over TCP");
+    CHECK_THAT(nodes->link->Trouble(),
+               Catch::Matchers::Contains(absl::StrCat(down, " port 1 is DOWN")));
+    CheckOk(Transfer(*nodes, CopyDirection::kWrite, {nodes->Piece(0, 0, 1)}).Start().Wait());
+    CHECK(sink->submitted == 1);
+    nodes.network.SetPort(down, true);
+    nodes->events.WaitFor("use RDMA again");
+    CheckOk(Transfer(*nodes, CopyDirection::kWrite, {nodes->Piece(0, 0, 1)}).Start().Wait());
+    CHECK(sink->submitted == 1);
+  }
 }
 
 TEST_CASE("A way that passes nothing is no lane, though both queue pairs are ready") {
