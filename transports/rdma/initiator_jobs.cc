@@ -43,6 +43,7 @@ void InitiatorCore::Submit(std::shared_ptr<TransferJob> transfer) {
     } else if (!given_up_.ok() && !has_fallback_) {
       refused = given_up_;
     } else if (!given_up_.ok()) {
+      moving_.emplace(transfer.get(), absl::OkStatus());
       outcome.elsewhere.push_back(std::move(job));
     } else if (jobs_.size() >= context_->options().max_queued_transfers) {
       refused = ResourceExhausted(
@@ -70,6 +71,9 @@ void InitiatorCore::Cancel(const std::shared_ptr<TransferJob>& transfer, absl::S
       here = true;
       job->elsewhere = false;
       EndJob(job, std::move(reason), &outcome);
+    } else if (const auto moving = moving_.find(transfer.get()); moving != moving_.end()) {
+      if (moving->second.ok()) moving->second = std::move(reason);
+      return;
     }
   }
   if (here) return Carry(std::move(outcome));
@@ -120,6 +124,7 @@ void InitiatorCore::Settle(Job* job, Outcome* outcome) {
   std::unique_ptr<Job> owned = std::move(at->second);
   jobs_.erase(at);
   if (owned->elsewhere) {
+    moving_.emplace(owned->transfer.get(), absl::OkStatus());
     outcome->elsewhere.push_back(std::move(owned));
   } else {
     absl::Status end = owned->end;
@@ -129,15 +134,28 @@ void InitiatorCore::Settle(Job* job, Outcome* outcome) {
 
 void InitiatorCore::Carry(Outcome outcome) {
   if (outcome.kick) KickLanes();
-  for (auto& job : outcome.elsewhere) {
-    if (const auto fallback = Fallback()) {
-      job->transfer->bytes_done.store(0, std::memory_order_relaxed);
-      fallback->Submit(job->transfer);
-    } else {
-      outcome.ended.emplace_back(std::move(job), NotConnected("the link is being closed"));
-    }
-  }
+  for (const auto& job : outcome.elsewhere) SubmitElsewhere(job->transfer);
   for (auto& [job, status] : outcome.ended) job->transfer->done(status);
+}
+
+void InitiatorCore::SubmitElsewhere(const std::shared_ptr<TransferJob>& transfer) {
+  const auto fallback = Fallback();
+  if (fallback != nullptr) {
+    transfer->bytes_done.store(0, std::memory_order_relaxed);
+    fallback->Submit(transfer);
+  }
+  absl::Status cancelled;
+  {
+    MutexLock lock(&mutex_);
+    const auto moving = moving_.find(transfer.get());
+    cancelled = std::move(moving->second);
+    moving_.erase(moving);
+  }
+  if (fallback == nullptr) {
+    transfer->done(NotConnected("the link is being closed"));
+  } else if (!cancelled.ok()) {
+    fallback->Cancel(transfer, std::move(cancelled));
+  }
 }
 
 // One lane with nothing to do is woken; it wakes the next if it cannot take all. Busy lanes look

@@ -92,7 +92,7 @@ class InitiatorCore : public SendLane::Source,
   // Collects what to do once `mutex_` is free.
   struct Outcome {
     std::vector<std::pair<std::unique_ptr<Job>, absl::Status>> ended;
-    std::vector<std::unique_ptr<Job>> elsewhere;
+    std::vector<std::unique_ptr<Job>> elsewhere;  // in moving_
     bool kick = false;
   };
   struct MissingKeys {
@@ -120,6 +120,7 @@ class InitiatorCore : public SendLane::Source,
   void Settle(Job* job, Outcome* outcome) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void GiveBack(const Work& work, uint32_t lane, Outcome* outcome)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void SubmitElsewhere(const std::shared_ptr<TransferJob>& transfer);
   Job* Find(const TransferJob* transfer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Carry(Outcome outcome);
   void KickLanes();
@@ -174,6 +175,8 @@ class InitiatorCore : public SendLane::Source,
 
   mutable Mutex mutex_;
   std::unordered_map<const TransferJob*, std::unique_ptr<Job>> jobs_ ABSL_GUARDED_BY(mutex_);
+  // On their way to the fall-back, with the reason of those that were cancelled meanwhile.
+  std::unordered_map<const TransferJob*, absl::Status> moving_ ABSL_GUARDED_BY(mutex_);
   JobQueue queue_ ABSL_GUARDED_BY(mutex_);
   // Written on the control thread, under the lock; read there without it.
   std::vector<LaneSlot> lanes_;

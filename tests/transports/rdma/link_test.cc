@@ -309,11 +309,28 @@ class CountingSink : public TransferSink {
   absl::string_view transport() const override { return "tcp"; }
   void Submit(std::shared_ptr<TransferJob> job) override {
     ++submitted;
+    if (on_submit) return on_submit(job);
     job->done(absl::OkStatus());
   }
-  void Cancel(const std::shared_ptr<TransferJob>&, absl::Status) override {}
+  void Cancel(const std::shared_ptr<TransferJob>& job, absl::Status reason) override {
+    job->done(std::move(reason));
+  }
   std::atomic<int> submitted{0};
+  std::function<void(const std::shared_ptr<TransferJob>&)> on_submit;
 };
+
+TEST_CASE("A transfer that is cancelled while it moves to the fall-back is cancelled there") {
+  auto sink = std::make_shared<CountingSink>();
+  Nodes nodes({.lanes = 1, .wait_for_ports = true}, 1, sink, "a0");
+  nodes->events.WaitFor("transfers go over TCP");
+  sink->on_submit = [&](const std::shared_ptr<TransferJob>& job) {
+    nodes->link->Cancel(job, Failed("not wanted any more"));
+  };
+  const absl::Status status =
+      Transfer(*nodes, CopyDirection::kWrite, {nodes->Piece(0, 0, 1)}).Start().Wait();
+  CHECK(status.message() == "not wanted any more");
+  CHECK(sink->submitted == 1);
+}
 
 TEST_CASE("With no port left transfers go over the fall-back, and return") {
   auto sink = std::make_shared<CountingSink>();
