@@ -123,6 +123,9 @@ void InitiatorCore::Settle(Job* job, Outcome* outcome) {
   const auto at = jobs_.find(job->transfer.get());
   std::unique_ptr<Job> owned = std::move(at->second);
   jobs_.erase(at);
+  if (owned->Begun() && (owned->elsewhere || !owned->end.ok())) {
+    owned->transfer->moved.store(true, std::memory_order_relaxed);
+  }
   if (owned->elsewhere) {
     moving_.emplace(owned->transfer.get(), absl::OkStatus());
     outcome->elsewhere.push_back(std::move(owned));

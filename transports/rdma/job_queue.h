@@ -47,6 +47,8 @@ struct Job {
   // What comes next, without taking it; nullopt when all has been sent.
   std::optional<Range> Next() const;
   void Advance(const Range& taken);
+  // Whether any byte may have moved.
+  bool Begun() const { return piece > 0 || offset > 0; }
   bool AllSent() const { return !Next().has_value(); }
 
  private:

@@ -62,6 +62,7 @@ class Transfer {
   }
   void Cancel() { pair_.link->Cancel(job_, Failed("cancelled")); }
   absl::Status Wait() { return future_.get(); }
+  bool moved() const { return job_->moved; }
   bool Pending() { return future_.wait_for(std::chrono::seconds(0)) != std::future_status::ready; }
 
  private:
@@ -181,6 +182,20 @@ TEST_CASE("Unregistered ranges and unknown channels are refused with the target'
   nodes->resolver.CloseChannel(kChannel);
   Transfer closed(*nodes, CopyDirection::kRead, {nodes->Piece(0, 0, 100)});
   CHECK(ApiCodeOf(closed.Start().Wait()) == ApiCode::kNotConnected);
+}
+
+TEST_CASE("A refused transfer tells whether bytes of it may have moved") {
+  Nodes nodes;
+  Transfer first(*nodes, CopyDirection::kWrite, {nodes->Piece(0, kSize, 1)});
+  CHECK(ApiCodeOf(first.Start().Wait()) == ApiCode::kParamInvalid);
+  CHECK_FALSE(first.moved());
+  // With more pieces than one request for keys names, the first ones go before the last is refused.
+  std::vector<CopyPiece> pieces;
+  for (uint64_t i = 0; i < 5000; ++i) pieces.push_back(nodes->Piece(2 * i, 2 * i, 1));
+  pieces.push_back(nodes->Piece(0, kSize, 1));
+  Transfer second(*nodes, CopyDirection::kWrite, pieces);
+  CHECK(ApiCodeOf(second.Start().Wait()) == ApiCode::kParamInvalid);
+  CHECK(second.moved());
 }
 
 TEST_CASE("A failed queue pair: its work moves to another, every byte arrives") {
