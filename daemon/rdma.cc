@@ -81,7 +81,7 @@ absl::StatusOr<Rdma> StartRdma(const Config& config, WorkerSet* workers) {
   const bool no_device =
       absl::IsNotFound(made.status()) || ApiCodeOf(made.status()) == ApiCode::kUnsupported;
   if (no_device && !asked) {
-    LogInfo("RDMA is not used", {{"reason", made.status()}});
+    LogDebug("RDMA is not used", {{"reason", made.status()}});
     return rdma;
   }
   rdma.why_not = std::string(made.status().message());
