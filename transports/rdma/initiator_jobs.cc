@@ -419,8 +419,8 @@ void InitiatorCore::OnBroken(SendLane& lane, absl::Status why, SendLane::Culprit
     slot.bytes_sent += lane.bytes_sent();
     slot.bytes_received += lane.bytes_received();
     if (lane.bytes_sent() + lane.bytes_received() > 0) slot.failures = 0;
-    // Attempts that fail over and over are said once.
-    news = slot.state == LaneState::kUp || slot.failures == 0;
+    // Attempts that fail over and over are said once, and a link that closes says it itself.
+    news = closed_.ok() && (slot.state == LaneState::kUp || slot.failures == 0);
     slot.lane.reset();
     slot.state = LaneState::kClosing;
     slot.trouble = std::string(why.message());

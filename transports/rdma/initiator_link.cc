@@ -99,6 +99,11 @@ void InitiatorCore::OnControlMessage(absl::string_view payload) {
         {RdmaEvent::Severity::kWarning, "", 0, "a peer sent an RDMA message that cannot be read"});
     return;
   }
+  // At once: every moment of use of such a key breaks a lane. Answers that were sent before and are
+  // handled after it do not count (KeyWaiters::outdated).
+  if (message->body_case() == RdmaMessage::kKeysRevoked) {
+    return OnKeysRevoked(message->keys_revoked().channel());
+  }
   context_->control().Post([self = shared_from_this(), message] { self->Handle(*message); });
 }
 
@@ -114,8 +119,6 @@ void InitiatorCore::Handle(const RdmaMessage& message) {
       return OnLaneBroken(message.lane_broken());
     case RdmaMessage::kKeyReply:
       return OnKeyReply(message.key_reply());
-    case RdmaMessage::kKeysRevoked:
-      return OnKeysRevoked(message.keys_revoked().channel());
     default:
       // Not for an initiator, or from a later version.
       return;
