@@ -17,9 +17,10 @@ bool Has(const std::vector<std::string>& names, const char* name) {
 }
 
 void LogEvent(const RdmaEvent& event) {
-  const bool warning = event.severity == RdmaEvent::Severity::kWarning;
-  Log(warning ? LogLevel::kWarn : LogLevel::kInfo, "RDMA event",
-      {{"device", event.device}, {"port", event.port}, {"text", event.text}});
+  const LogLevel level =
+      event.severity == RdmaEvent::Severity::kWarning ? LogLevel::kWarn : LogLevel::kInfo;
+  if (event.device.empty()) return Log(level, "RDMA event", {{"text", event.text}});
+  Log(level, "RDMA event", {{"device", event.device}, {"port", event.port}, {"text", event.text}});
 }
 
 void LogPorts(const RdmaTransport& transport) {
