@@ -18,6 +18,7 @@ fail() {
 $b mount -t proc proc /proc
 $b mount -t sysfs sysfs /sys
 $b mount -t devtmpfs devtmpfs /dev
+$b ln -s /proc/self/fd /dev/fd
 while read -r module; do
   $b insmod "/modules/$module" || fail "cannot load $module"
 done </modules/order

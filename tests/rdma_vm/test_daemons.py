@@ -1,0 +1,62 @@
+"""Two daemons at the two ends of a wire, in the test machine."""
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+import vm  # noqa: E402
+
+PARTS = ["every_byte", "doctor", "no_processor_time", "traffic_classes", "port_down", "peer_killed",
+         "fall_back", "no_fall_back", "without_a_device", "too_little_memlock"]
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
+
+
+def results_of(output):
+    """What each part said, and how it ended."""
+    found = {}
+    for name, said, code, seconds in re.findall(
+            r"^-- (\w+)\n(.*?)^== \1 (\d+) (\d+)$", output, re.MULTILINE | re.DOTALL):
+        print(f"{name}: {seconds} s")
+        found[name] = (int(code), said)
+    return found
+
+
+@pytest.fixture(scope="module")
+def parts(installation):
+    """One machine runs them all."""
+    reason = vm.why_not_possible()
+    if reason:
+        pytest.skip(reason)
+    script = Path(__file__).with_name("daemons.sh")
+    command = vm.Command(["bash", str(script), str(installation.prefix)],
+                         shares=[installation.prefix])
+    result = vm.run(command, timeout_s=900)[0]
+    found = results_of(result.output)
+    assert found, f"machine ended with {result.code}\n{result.output}\n{result.console}"
+    return found, result
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_daemons(parts, name):
+    found, result = parts
+    assert name in found, f"machine ended with {result.code}\n{result.output[-5000:]}"
+    code, said = found[name]
+    print(said)
+    assert code == 0, said
+
+
+def test_two_machines(installation):
+    reason = vm.why_not_possible()
+    if reason:
+        pytest.skip(reason)
+    script = Path(__file__).with_name("two_nodes.sh")
+    command = vm.Command(["bash", str(script), str(installation.prefix)],
+                         shares=[installation.prefix])
+    server, client = vm.run(command, timeout_s=600, nodes=2)
+    assert client.code == 0, client.output + client.console + server.output
+    assert server.code == 0, server.output + server.console
