@@ -1,0 +1,69 @@
+#!/bin/bash
+# Runs in the test machine: the same work by perftest and by two daemons, over the same two devices.
+# compare.sh PREFIX. Prints "PROGRAM OPERATION BYTES DEPTH BATCH MIB_PER_S" per measurement.
+prefix=$1
+work=$(mktemp -d)
+export PATH=$prefix/bin:$PATH HIXLD_NO_AUTOSTART=1
+here=10.77.0.1
+there=10.77.0.2
+
+# start NAME DEVICE: one queue pair, as perftest has; acknowledged late, as emulated processors do.
+start() {
+  mkfifo "$work/$1.ready"
+  hixld --socket "$work/$1.sock" --ready-fd 9 --set "rdma.devices=[$2]" --set rdma.lanes=1 \
+    --set security.allow_unauthenticated_network=true --set rdma.ack_timeout=19 \
+    --set rdma.retry_count=6 9>"$work/$1.ready" 2>"$work/$1.log" &
+  read -r said <"$work/$1.ready"
+  [ "$said" = R ] || { cat "$work/$1.log"; exit 1; }
+}
+
+# perftest OPERATION BYTES ITERATIONS DEPTH BATCH: its average. It measures nothing (0.00) when it
+# could not find out how fast the clock is, and tries again.
+perftest() {
+  local common=(-s "$2" -n "$3" -t "$4" -u 19 -F) server moved tries
+  for tries in 1 2 3; do
+    "ib_$1_bw" -d rxe1 "${common[@]}" >/dev/null 2>&1 &
+    server=$!
+    until [ -n "$(ss -Hltn 'sport = 18515')" ]; do sleep 0.1; done
+    moved=$("ib_$1_bw" -d rxe0 "${common[@]}" $there 2>/dev/null | awk -v s="$2" '$1 == s { print $4 }')
+    wait $server
+    [[ $moved =~ ^[0-9.]+$ ]] && [ "$moved" != 0.00 ] && break
+  done
+  echo "perftest $1 $2 $4 $5 $moved"
+}
+
+# bench OPERATION BYTES DEPTH BATCH: three rounds.
+bench() {
+  local target address
+  HIXLD_SOCKET=$work/there.sock hixl-bench target --engine $there >"$work/target" 2>&1 &
+  target=$!
+  until address=$(grep -o -- '--target [^ ]*' "$work/target"); do sleep 0.1; done
+  rm -f "$work/jsonl"
+  # shellcheck disable=SC2086  # an option and its value
+  HIXLD_SOCKET=$work/here.sock hixl-bench initiator --engine $here $address --quiet \
+    --timeout-ms 60000 --op "$1" --block "$2" --batch "$4" --async --depth $(($3 / $4)) --rounds 3 \
+    --duration 3s --warmup 1s --jsonl "$work/jsonl" >"$work/said" 2>&1 || { cat "$work/said"; exit 1; }
+  kill $target 2>/dev/null
+  wait $target
+  python3 - "$work/jsonl" "$@" <<'PY'
+import json, sys
+line = json.loads(open(sys.argv[1]).readline())
+for rate in line["rounds_gb_per_s"]:
+    print("hixld", *sys.argv[2:], "%.3f" % (rate * 1e9 / 2**20))
+PY
+}
+
+start here rxe0
+start there rxe1
+while read -r size iterations depth batch; do
+  for operation in write read; do
+    perftest $operation "$size" "$iterations" "$depth" "$batch"
+    perftest $operation "$size" "$iterations" "$depth" "$batch"
+    bench $operation "$size" "$depth" "$batch"
+    perftest $operation "$size" "$iterations" "$depth" "$batch"
+  done
+done <<'SIZES'
+1048576 40 8 1
+65536 500 32 16
+4096 2000 64 1
+SIZES
