@@ -2,15 +2,19 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <cerrno>
 #include <chrono>
+#include <cstring>
 #include <set>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/cord.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "proto/base/clock.h"
 #include "proto/base/mutex.h"
+#include "proto/base/no_descriptors.h"
 #include "proto/base/rpc_status.h"
 #include "proto/base/status.h"
 #include "proto/hixl/v1/engine.grpc.pb.h"
@@ -36,6 +40,11 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& socket) {
 absl::Status FromGrpc(const grpc::Status& status) {
   if (status.ok()) return absl::OkStatus();
   const auto code = static_cast<absl::StatusCode>(status.error_code());
+  // gRPC tells why it could not connect in words only.
+  if (code == absl::StatusCode::kUnavailable &&
+      absl::StrContains(status.error_message(), strerror(EMFILE))) {
+    return NoDescriptors("no connection to hixld can be made");
+  }
   // Whatever it says: the daemon is gone, going, or does not know the session.
   if (code == absl::StatusCode::kUnavailable || code == absl::StatusCode::kUnauthenticated ||
       code == absl::StatusCode::kCancelled) {

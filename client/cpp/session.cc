@@ -1,5 +1,6 @@
 #include "client/cpp/session.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/prctl.h>
 #include <sys/random.h>
@@ -18,6 +19,7 @@
 #include "client/cpp/log.h"
 #include "proto/base/clock.h"
 #include "proto/base/memfd.h"
+#include "proto/base/no_descriptors.h"
 #include "proto/base/status.h"
 #include "proto/base/version.h"
 #include "proto/direct/gate.h"
@@ -81,6 +83,17 @@ absl::Status AwaitPacket(int socket, int64_t deadline) {
   return Timeout("hixld does not answer on its fd channel", {.object = "hixld"});
 }
 
+// gRPC ends the process when it finds no descriptor for itself, so some must be free. `fd` is any.
+absl::Status CheckDescriptorsForRpc(int fd) {
+  constexpr int kForRpc = 16;
+  std::vector<UniqueFd> probes;
+  for (int i = 0; i < kForRpc; ++i) {
+    probes.emplace_back(fcntl(fd, F_DUPFD_CLOEXEC, 0));
+    if (!probes.back().valid()) return NoDescriptors("no session with hixld can be opened");
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<Session>> Session::Open(const std::string& socket,
@@ -88,6 +101,7 @@ absl::StatusOr<std::shared_ptr<Session>> Session::Open(const std::string& socket
                                                        std::function<void()> on_lost,
                                                        int64_t deadline) {
   HIXLD_ASSIGN_OR_RETURN(UniqueFd fd, ConnectFdSocket(fd_socket));
+  HIXLD_RETURN_IF_ERROR(CheckDescriptorsForRpc(fd.get()));
   AllowDaemonToReadMemory(fd.get());
   std::shared_ptr<Session> session =
       OwnedByProcess(std::unique_ptr<Session>(new Session(std::move(fd), std::move(on_lost))));
@@ -117,7 +131,9 @@ absl::Status Session::Greet(int64_t deadline, std::string* token) {
   hello->set_probe_address(reinterpret_cast<uint64_t>(probe_.data()));
   hello->set_probe_value(probe_.data(), probe_.size());
   hello->set_serves_copy_commands(true);
-  HIXLD_RETURN_IF_ERROR(SendFdPacket(fd_.get(), message));
+  const absl::Status sent = SendFdPacket(fd_.get(), message);
+  // A daemon that refuses at once may have closed before it was greeted; its reason is there.
+  if (!sent.ok() && sent.code() != absl::StatusCode::kUnavailable) return sent;
   HIXLD_RETURN_IF_ERROR(AwaitPacket(fd_.get(), deadline));
   HIXLD_ASSIGN_OR_RETURN(const FdPacket answer, ReceiveFdPacket(fd_.get()));
   if (answer.message.has_error()) return FromError(answer.message.error());
@@ -241,7 +257,11 @@ void Session::Answer(FdPacket packet) {
   const auto waiter = waiters_.find(id);
   if (waiter == waiters_.end()) return;  // its asker gave up
   waiter->second->done = true;
-  waiter->second->answer = std::move(packet);
+  if (packet.fds_lost) {
+    waiter->second->answer = NoDescriptors("no descriptor can be taken from hixld");
+  } else {
+    waiter->second->answer = std::move(packet);
+  }
   waiters_.erase(waiter);
   answered_.SignalAll();
 }
@@ -295,6 +315,7 @@ std::shared_ptr<Arena> Session::KnownArena(uint64_t arena_id) {
 }
 
 absl::StatusOr<std::shared_ptr<Arena>> Session::KeepArena(FdPacket packet) {
+  if (packet.fds_lost) return NoDescriptors("no memory can be taken from hixld");
   if (packet.message.has_error()) return FromError(packet.message.error());
   if (!packet.message.has_arena() || packet.fds.size() != 1) {
     return Failed("hixld answers GetArena without an arena", {.object = "hixld"});
@@ -387,10 +408,10 @@ absl::StatusOr<Session::DirectGrant> Session::GetDirectGrant(uint64_t engine_han
   return grant;
 }
 
-absl::StatusOr<std::shared_ptr<const Mapping>> Session::GetDirectFile(uint64_t grant_id,
-                                                                      uint32_t file,
-                                                                      PeerFiles* known,
-                                                                      int64_t deadline) {
+absl::StatusOr<std::shared_ptr<const PeerFile>> Session::GetDirectFile(uint64_t grant_id,
+                                                                       uint32_t file,
+                                                                       PeerFiles* known,
+                                                                       int64_t deadline) {
   Message message;
   message.mutable_get_direct_file()->set_grant_id(grant_id);
   message.mutable_get_direct_file()->set_file(file);
@@ -399,7 +420,7 @@ absl::StatusOr<std::shared_ptr<const Mapping>> Session::GetDirectFile(uint64_t g
   if (!answer.message.has_direct_file() || answer.fds.size() != 1) {
     return Failed("hixld answers GetDirectFile without a file", {.object = "hixld"});
   }
-  return known->Map(answer.fds[0].get(), answer.message.direct_file().size());
+  return known->Map(std::move(answer.fds[0]), answer.message.direct_file().size());
 }
 
 }  // namespace hixld::client

@@ -10,7 +10,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "daemon/telemetry/log.h"
 #include "proto/base/clock.h"
+#include "proto/base/descriptor_reserve.h"
+#include "proto/base/no_descriptors.h"
 #include "proto/base/status.h"
 #include "proto/wire/frame.h"
 
@@ -118,6 +121,11 @@ class TcpListener::Socket : public std::enable_shared_from_this<Socket> {
   void Accept() {
     for (int i = 0; i < kMaxAcceptsPerEvent && socket_.valid(); ++i) {
       UniqueFd accepted(accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+      if (accepted.valid() && IsReservedDescriptor(accepted.get())) {
+        LogWarn("a connection of another node is refused",
+                {{"reason", NoDescriptors("hixld cannot serve another node")}});
+        continue;
+      }
       if (accepted.valid()) {
         accepted_(std::move(accepted));
         continue;
@@ -129,6 +137,7 @@ class TcpListener::Socket : public std::enable_shared_from_this<Socket> {
 
   void Rest() {
     const int error = errno;
+    LogWarn("a connection of another node waits", {{"reason", ErrnoError(error, "accept it")}});
     loop_->RemoveFd(socket_.get());
     watching_ = false;
     loop_->AddTimer(MonotonicNanos() + kRestNanos, [weak = weak_from_this()] {

@@ -2,15 +2,22 @@
 
 #include <sys/epoll.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "proto/base/descriptor_reserve.h"
 
 namespace hixld {
 namespace {
 
 // Packets taken per wake-up, so that one peer's flood does not keep the others waiting.
 constexpr int kPacketsPerTurn = 16;
+
+bool TakesReserve(const std::vector<UniqueFd>& fds) {
+  return std::any_of(fds.begin(), fds.end(),
+                     [](const UniqueFd& fd) { return IsReservedDescriptor(fd.get()); });
+}
 
 }  // namespace
 
@@ -49,7 +56,10 @@ void FdConnection::Receive() {
   for (int i = 0; i < kPacketsPerTurn && !closed() && !broken_; ++i) {
     std::vector<UniqueFd> refused;
     absl::StatusOr<FdPacket> packet = ReceiveFdPacket(socket_.get(), &refused);
-    if (packet.ok()) {
+    if (packet.ok() && (packet->fds_lost || TakesReserve(packet->fds))) {
+      for (UniqueFd& fd : packet->fds) refused.push_back(std::move(fd));
+      callbacks_.on_starved(packet->message.request_id(), std::move(refused));
+    } else if (packet.ok()) {
       callbacks_.on_packet(*std::move(packet));
     } else if (absl::IsAborted(packet.status())) {
       return;

@@ -26,6 +26,8 @@ class FdConnection : public std::enable_shared_from_this<FdConnection> {
     std::function<void(FdPacket)> on_packet;
     // A packet that was no FdMessage, and the descriptors that came with it.
     std::function<void(absl::Status, std::vector<UniqueFd>)> on_refused;
+    // A request whose descriptors this process has no room for, and those that it got.
+    std::function<void(uint64_t request_id, std::vector<UniqueFd>)> on_starved;
     // The peer is gone, or does not read. The connection is still to be closed.
     std::function<void(absl::Status)> on_broken;
   };

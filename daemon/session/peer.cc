@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/telemetry/log.h"
+#include "proto/base/no_descriptors.h"
 #include "proto/base/status.h"
 #include "proto/direct/gate.h"
 #include "proto/ring/layout.h"
@@ -60,6 +61,12 @@ absl::Status Peer::Start(UniqueFd socket, UniqueFd pidfd) {
   };
   callbacks.on_refused = [weak](absl::Status error, std::vector<UniqueFd> fds) {
     if (const auto self = weak.lock()) self->OnRefused(std::move(error), std::move(fds));
+  };
+  callbacks.on_starved = [weak](uint64_t request_id, std::vector<UniqueFd> fds) {
+    const auto self = weak.lock();
+    if (self == nullptr) return;
+    self->CloseFds(std::move(fds));
+    self->SendError(request_id, NoDescriptors("hixld cannot take a descriptor from the client"));
   };
   callbacks.on_broken = [weak](absl::Status reason) {
     if (const auto self = weak.lock()) self->Shut(std::string(reason.message()));

@@ -18,7 +18,9 @@
 #include "daemon/memory/process_memory.h"
 #include "daemon/session/peer.h"
 #include "daemon/telemetry/log.h"
+#include "proto/base/descriptor_reserve.h"
 #include "proto/base/mutex.h"
+#include "proto/base/no_descriptors.h"
 #include "proto/base/status.h"
 
 namespace hixld {
@@ -35,6 +37,14 @@ constexpr int kAcceptsPerTurn = 32;
 // How long the listener pauses when there are no descriptors.
 constexpr int64_t kAcceptPauseNs = 100 * kNanosPerMilli;
 constexpr int64_t kDestructorPatienceNs = 5 * kNanosPerSecond;
+
+// Whether it can be told or not, it is refused.
+void TellRefused(int socket, const absl::Status& why) {
+  FdMessage message;
+  message.mutable_error()->set_detail(SerializeErrorDetail(why));
+  message.mutable_error()->set_message(std::string(why.message()));
+  SendFdPacket(socket, message).IgnoreError();
+}
 // Marks the queue of a session's end. It is another one than the session's own, so that a client
 // whose descriptor hangs when it is looked at cannot delay the fence of its transfers.
 constexpr uint64_t kEndKey = uint64_t{1} << 63;
@@ -215,9 +225,14 @@ bool SessionServer::Core::AcceptOne() {
 // No descriptor is left. The connection in front is refused with the help of the spare one, since
 // it would wake the loop for ever, and the others wait a moment.
 void SessionServer::Core::PauseAccepting() {
-  LogWarn("no descriptors left for a new session", {{"limit", "RLIMIT_NOFILE"}});
+  const absl::Status why = NoDescriptors("hixld cannot serve a new session");
+  LogWarn("session refused", {{"reason", why}});
   spare_.reset();
-  UniqueFd(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC)).reset();
+  {
+    const UniqueFd refused(
+        accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (refused.valid()) TellRefused(refused.get(), why);
+  }
   spare_.reset(open("/dev/null", O_RDONLY | O_CLOEXEC));
   if (!resources_.loop->ModifyFd(listener_.get(), 0).ok()) return;
   resources_.loop->AddTimer(MonotonicNanos() + kAcceptPauseNs, [weak = weak_from_this()] {
@@ -236,16 +251,13 @@ void SessionServer::Core::Admit(UniqueFd socket) {
     MutexLock lock(&mutex_);
     id = next_id_++;
   }
-  absl::StatusOr<std::shared_ptr<const void>> seat = TakeSeat(id, credentials->uid);
+  absl::StatusOr<std::shared_ptr<const void>> seat =
+      IsReservedDescriptor(socket.get()) ? NoDescriptors("hixld cannot serve a new session")
+                                         : TakeSeat(id, credentials->uid);
   if (!seat.ok()) {
     LogWarn("session refused",
             {{"pid", credentials->pid}, {"uid", credentials->uid}, {"reason", seat.status()}});
-    FdMessage message;
-    message.mutable_error()->set_detail(SerializeErrorDetail(seat.status()));
-    message.mutable_error()->set_message(std::string(seat.status().message()));
-    // Whether it can be told or not, it is refused.
-    SendFdPacket(socket.get(), message).IgnoreError();
-    return;
+    return TellRefused(socket.get(), seat.status());
   }
   UniqueFd pidfd;
   if (credentials->pid != 0) {

@@ -1,10 +1,15 @@
 #include "proto/base/status.h"
 
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <cerrno>
 #include <cstring>
 #include <utility>
 
 #include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
+#include "proto/base/no_descriptors.h"
 #include "proto/hixl/v1/error.pb.h"
 
 namespace hixld {
@@ -99,7 +104,20 @@ absl::Status Failed(absl::string_view message, ErrorInfo info) {
   return MakeError(ApiCode::kFailed, message, std::move(info));
 }
 
+absl::Status NoDescriptors(absl::string_view what) {
+  rlimit files = {};
+  const bool known = getrlimit(RLIMIT_NOFILE, &files) == 0;
+  const std::string limit = known ? absl::StrCat(files.rlim_cur) : std::string("unknown");
+  return ResourceExhausted(absl::StrCat(what, ": process ", getpid(),
+                                        " has no file descriptor left; RLIMIT_NOFILE is ", limit),
+                           {.object = absl::StrCat("descriptors of process ", getpid()),
+                            .limit = absl::StrCat("RLIMIT_NOFILE ", limit),
+                            .option = "RLIMIT_NOFILE",
+                            .allowed = "a higher limit: ulimit -n, LimitNOFILE= of a service"});
+}
+
 absl::Status ErrnoError(int error_number, absl::string_view what, ErrorInfo info) {
+  if (error_number == EMFILE) return NoDescriptors(what);
   char buffer[128];
   const char* text = strerror_r(error_number, buffer, sizeof(buffer));
   return MakeError(ApiCode::kFailed, absl::StrCat(what, ": ", text), std::move(info));

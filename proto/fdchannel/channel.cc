@@ -112,7 +112,11 @@ absl::StatusOr<FdPacket> ReceiveFdPacket(int socket, std::vector<UniqueFd>* refu
     hand_over();
     return absl::UnavailableError("the fd channel's peer closed it");
   }
-  if ((header.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0) {
+  // There is room for as many as a packet may have, so fewer of them were cut off by a limit of the
+  // process.
+  const bool cut = (header.msg_flags & MSG_CTRUNC) != 0;
+  packet.fds_lost = cut && packet.fds.size() < kMaxFdsPerPacket;
+  if ((header.msg_flags & MSG_TRUNC) != 0 || (cut && !packet.fds_lost)) {
     hand_over();
     return ParamInvalid("fd channel packet is too large",
                         {.object = "fd channel packet",
@@ -123,6 +127,8 @@ absl::StatusOr<FdPacket> ReceiveFdPacket(int socket, std::vector<UniqueFd>* refu
     hand_over();
     return ParamInvalid("fd channel packet is no FdMessage", {.object = "fd channel packet"});
   }
+  if (packet.fds_lost && refused != nullptr) *refused = std::move(packet.fds);
+  if (packet.fds_lost) packet.fds.clear();
   return packet;
 }
 

@@ -24,6 +24,8 @@ constexpr size_t kMaxFdsPerPacket = 4;
 struct FdPacket {
   hixl::fdchannel::v1::FdMessage message;
   std::vector<UniqueFd> fds;
+  // This process had no room for the descriptors that came with it; none is kept.
+  bool fds_lost = false;
 };
 
 // Sends one packet; the descriptors stay the caller's. Blocks only if the socket does.

@@ -1,6 +1,7 @@
 #include "proto/fdchannel/channel.h"
 
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -86,6 +87,31 @@ TEST_CASE("oversized and malformed packets are refused and leak no descriptor") 
   REQUIRE(send(sockets.a.get(), big.data(), big.size(), 0) > 0);
   CHECK(ApiCodeOf(ReceiveFdPacket(sockets.b.get()).status()) == ApiCode::kParamInvalid);
   CHECK(OpenDescriptors() == before);
+}
+
+TEST_CASE("a packet whose descriptors find no room is told from one that is too large") {
+  const Sockets sockets = Pair();
+  hixl::fdchannel::v1::FdMessage message;
+  message.set_request_id(9);
+  message.mutable_put_memory()->set_size(4096);
+  const UniqueFd null(open("/dev/null", O_RDONLY));
+  REQUIRE(SendFdPacket(sockets.a.get(), message, {null.get(), null.get()}).ok());
+  rlimit before;
+  REQUIRE(getrlimit(RLIMIT_NOFILE, &before) == 0);
+  // The next free number is the last one: one of two is lost.
+  const UniqueFd next(dup(null.get()));
+  rlimit tight = {.rlim_cur = static_cast<rlim_t>(next.get()) + 2, .rlim_max = before.rlim_max};
+  REQUIRE(setrlimit(RLIMIT_NOFILE, &tight) == 0);
+  const auto packet = ReceiveFdPacket(sockets.b.get());
+  const absl::Status why = ErrnoError(EMFILE, "open");
+  setrlimit(RLIMIT_NOFILE, &before);
+  REQUIRE(packet.ok());
+  CHECK(packet->fds_lost);
+  CHECK(packet->fds.empty());
+  CHECK(packet->message.request_id() == 9);
+  CHECK(ApiCodeOf(why) == ApiCode::kResourceExhausted);
+  CHECK(ErrorInfoOf(why).option == "RLIMIT_NOFILE");
+  CHECK(ErrorInfoOf(why).limit == "RLIMIT_NOFILE " + std::to_string(tight.rlim_cur));
 }
 
 TEST_CASE("a gone peer, an empty socket and a full queue are told apart") {
