@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "client/cpp/known_regions.h"
 #include "client/cpp/log.h"
 #include "client/cpp/submitter.h"
 #include "proto/base/clock.h"
@@ -65,7 +66,7 @@ class RingSubmitter : public Submitter {
     ring::Producer* const rings = call.channel_id == 0 ? nullptr : session_->rings();
     if (rings == nullptr) return fallback_->Transfer(call);
     const int64_t deadline = MonotonicNanos() + call.timeout_ms * kNanosPerMilli;
-    HIXLD_ASSIGN_OR_RETURN(const uint32_t slot, Push(rings, call, deadline));
+    HIXLD_ASSIGN_OR_RETURN(const uint32_t slot, Push(rings, call, /*verdict=*/false, deadline));
     if (!Wait(rings, slot, call.batch, deadline + kAnswerGrace)) {
       if (session_->alive()) {
         Log(LogLevel::kWarning, absl::StrCat("hixld does not answer for a transfer with ",
@@ -88,10 +89,14 @@ class RingSubmitter : public Submitter {
   absl::StatusOr<uint64_t> Submit(const TransferCall& call) override {
     ring::Producer* const rings = call.channel_id == 0 ? nullptr : session_->rings();
     if (rings == nullptr) return fallback_->Submit(call);
-    const auto slot = Push(rings, call, MonotonicNanos() + kSubmitTimeout);
+    const uint32_t gone = rings->RegionsGone();
+    const bool known = known_.Hold(call.channel_id, call.batch, gone);
+    const int64_t deadline = MonotonicNanos() + kSubmitTimeout;
+    const auto slot = Push(rings, call, /*verdict=*/!known, deadline);
     // More transfers than slots: gRPC has room.
     if (ApiCodeOf(slot.status()) == ApiCode::kResourceExhausted) return fallback_->Submit(call);
     HIXLD_RETURN_IF_ERROR(slot.status());
+    if (!known) HIXLD_RETURN_IF_ERROR(AwaitVerdict(rings, *slot, call.channel_id, gone, deadline));
     return kRingBit | *slot;
   }
 
@@ -120,13 +125,29 @@ class RingSubmitter : public Submitter {
   }
 
  private:
-  absl::StatusOr<uint32_t> Push(ring::Producer* rings, const TransferCall& call, int64_t deadline) {
+  // What is refused is refused now; what ran and failed is told by its status. A verdict that is
+  // late, since the daemon is connecting, is not waited for beyond the deadline.
+  absl::Status AwaitVerdict(ring::Producer* rings, uint32_t slot, uint64_t channel, uint32_t gone,
+                            int64_t deadline) {
+    if (!rings->WaitVerdict(slot, may_spin_ ? kMaxSpinNs / 4 : 0, deadline))
+      return absl::OkStatus();
+    known_.Learn(channel, rings->ReadExtents(slot), gone);
+    if (rings->State(slot) != ring::kFailed) return absl::OkStatus();
+    const ring::Producer::Result result = rings->Read(slot);
+    if (result.code == static_cast<uint32_t>(ApiCode::kFailed)) return absl::OkStatus();
+    rings->Release(slot);
+    return StatusOf(result);
+  }
+
+  absl::StatusOr<uint32_t> Push(ring::Producer* rings, const TransferCall& call, bool verdict,
+                                int64_t deadline) {
     std::vector<ring::Descriptor> copy;
     ring::Producer::Request request = {
         .engine = call.engine_handle,
         .channel = call.channel_id,
         .op = call.direction == TransferDirection::kRead ? ring::Op::kRead : ring::Op::kWrite,
         .timeout_ns = static_cast<uint64_t>(call.timeout_ms) * kNanosPerMilli,
+        .verdict = verdict,
         .room_deadline_ns = deadline};
     if (const BlockView* const blocks = call.batch.blocks) {
       request.tables = blocks->tables;
@@ -192,6 +213,7 @@ class RingSubmitter : public Submitter {
   const std::shared_ptr<Session> session_;
   const std::unique_ptr<Submitter> fallback_;
   const bool may_spin_;
+  KnownRegions known_;
   std::atomic<int64_t> spin_ns_;
   // What large ones have taken lately; waiters of different peers share it.
   std::atomic<int64_t> ns_per_kib_{0};

@@ -4,13 +4,15 @@
 
 namespace hixld {
 
-void EngineRingHandler::Run(uint64_t session_id, ring::Consumer::Batch batch, Done done) {
+void EngineRingHandler::Run(uint64_t session_id, ring::Consumer::Batch batch, Accepted accepted,
+                            Done done) {
   const auto engine = engines_->Find(session_id, batch.engine);
   if (!engine.ok()) return done({.status = engine.status()});
   TransferArgs args;
   args.channel_id = batch.channel;
   args.direction = batch.op == ring::Op::kRead ? CopyDirection::kRead : CopyDirection::kWrite;
   args.batch = {.local = batch.local, .remote = batch.remote, .lengths = batch.lengths};
+  args.on_accepted = std::move(accepted);
   // Only synchronous calls have a deadline.
   args.may_relay = batch.timeout_ns != 0;
   args.timeout_ns = static_cast<int64_t>(

@@ -36,6 +36,7 @@ class RingServer::Ring : public Loop::Poller, public std::enable_shared_from_thi
         on_nonsense_(std::move(on_nonsense)) {}
 
   const ring::Consumer& consumer() const { return *consumer_; }
+  void SayRegionsGone() { consumer_->SayRegionsGone(); }
 
   // A fresh ring sleeps: its layout starts with the announcement made.
   void Start() {
@@ -74,7 +75,14 @@ class RingServer::Ring : public Loop::Poller, public std::enable_shared_from_thi
  private:
   void Run(ring::Consumer::Batch batch) {
     const uint32_t slot = batch.slot;
-    handler_->Run(session_id_, std::move(batch),
+    RingHandler::Accepted accepted;
+    if (batch.verdict) {
+      accepted = [self = shared_from_this(), slot](absl::Span<const ring::Extent> local,
+                                                   absl::Span<const ring::Extent> remote) {
+        self->consumer_->SayRunning(slot, local, remote);
+      };
+    }
+    handler_->Run(session_id_, std::move(batch), std::move(accepted),
                   [self = shared_from_this(), slot](RingHandler::Outcome outcome) {
                     self->consumer_->Publish(slot, SlotStateOf(outcome.status),
                                              static_cast<uint32_t>(ApiCodeOf(outcome.status)),
@@ -172,6 +180,11 @@ void RingServer::Close(uint64_t session_id) {
     rings_.erase(found);
   }
   ring->Stop();
+}
+
+void RingServer::RegionsGone() {
+  MutexLock lock(&mutex_);
+  for (const auto& [id, ring] : rings_) ring->SayRegionsGone();
 }
 
 size_t RingServer::size() const {

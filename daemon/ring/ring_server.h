@@ -9,6 +9,7 @@
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "proto/base/mutex.h"
 #include "proto/ring/consumer.h"
 #include "proto/ring/layout.h"
@@ -26,10 +27,15 @@ class RingHandler {
   };
   // Called exactly once, on any thread, when no byte of the batch can land any more.
   using Done = absl::AnyInvocable<void(Outcome)>;
+  // Called at most once, before Done, when the batch has been accepted.
+  using Accepted = absl::AnyInvocable<void(absl::Span<const ring::Extent> local,
+                                           absl::Span<const ring::Extent> remote)>;
 
   virtual ~RingHandler() = default;
   // Runs on the session's worker and never blocks. `batch` has not been checked beyond its shape.
-  virtual void Run(uint64_t session_id, ring::Consumer::Batch batch, Done done) = 0;
+  // `accepted` is null for a batch without a verdict.
+  virtual void Run(uint64_t session_id, ring::Consumer::Batch batch, Accepted accepted,
+                   Done done) = 0;
 };
 
 class RingServer {
@@ -59,6 +65,9 @@ class RingServer {
   // Stops serving; batches that run end on their own and publish into memory that lives as long
   // as they do.
   void Close(uint64_t session_id);
+
+  // Memory that was registered is so no more: clients ask for verdicts again.
+  void RegionsGone();
 
   size_t size() const;
 

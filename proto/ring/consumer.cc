@@ -72,8 +72,8 @@ absl::Status Consumer::CheckEntry(const Entry& entry) const {
   }
   if (entry.op > static_cast<uint16_t>(Op::kWrite)) return Nonsense("op", entry.op, "0..1");
   const bool both = (entry.flags & kInline) != 0 && (entry.flags & kBlocks) != 0;
-  if (both || (entry.flags & ~(kInline | kMore | kBlocks)) != 0) {
-    return Nonsense("flags", entry.flags, "0..6 without inline and blocks together");
+  if (both || (entry.flags & ~(kInline | kMore | kBlocks | kVerdict)) != 0) {
+    return Nonsense("flags", entry.flags, "0..14 without inline and blocks together");
   }
   const uint32_t most = (entry.flags & kInline) != 0 ? kInlineDescriptors
                         : (entry.flags & kBlocks) != 0
@@ -158,7 +158,8 @@ absl::StatusOr<bool> Consumer::Next(uint32_t max_descriptors, Batch* batch) {
                        .channel = entry.channel,
                        .timeout_ns = entry.timeout_ns,
                        .slot = entry.slot,
-                       .op = static_cast<Op>(entry.op)};
+                       .op = static_cast<Op>(entry.op),
+                       .verdict = (entry.flags & kVerdict) != 0};
       collecting_ = true;
       too_long_ = false;
       active_[entry.slot].store(true, std::memory_order_relaxed);
@@ -193,6 +194,26 @@ bool Consumer::TrySleep() {
 
 void Consumer::StayAwake() { header_->daemon_sleeps.store(0, std::memory_order_seq_cst); }
 
+void Consumer::SayRunning(uint32_t slot, absl::Span<const Extent> local,
+                          absl::Span<const Extent> remote) {
+  Slot& s = slots_[slot];
+  local = local.subspan(0, kMaxExtents);
+  remote = remote.subspan(0, kMaxExtents - local.size());
+  std::copy(local.begin(), local.end(), s.extents);
+  std::copy(remote.begin(), remote.end(), s.extents + local.size());
+  s.local_extents = static_cast<uint32_t>(local.size());
+  s.text_length = static_cast<uint32_t>(local.size() + remote.size());
+  SetState(&s, kRunning);
+}
+
+void Consumer::SetState(Slot* slot, SlotState state) {
+  slot->state.store(state, std::memory_order_seq_cst);
+  StoreLoadBarrier();
+  if (slot->waiters.load(std::memory_order_seq_cst) == 0) return;
+  slot->waiters.store(0, std::memory_order_relaxed);
+  FutexWakeAll(&slot->state);
+}
+
 void Consumer::Publish(uint32_t slot, SlotState state, uint32_t code, uint64_t bytes,
                        uint64_t transfer_id, absl::string_view text) {
   Slot& s = slots_[slot];
@@ -201,15 +222,12 @@ void Consumer::Publish(uint32_t slot, SlotState state, uint32_t code, uint64_t b
   s.transfer_id = transfer_id;
   const size_t length = std::min(text.size(), kErrorTextBytes);
   if (length > 0) memcpy(s.text, text.data(), length);
-  s.text_length = static_cast<uint32_t>(length);
+  // After SayRunning it goes on telling how many extents there are.
+  if (state != kCompleted) s.text_length = static_cast<uint32_t>(length);
   // Before the state: the client may reuse the slot as soon as it sees the state.
   active_[slot].store(false, std::memory_order_release);
   in_flight_.fetch_sub(1, std::memory_order_relaxed);
-  s.state.store(state, std::memory_order_seq_cst);
-  StoreLoadBarrier();
-  if (s.waiters.load(std::memory_order_seq_cst) == 0) return;
-  s.waiters.store(0, std::memory_order_relaxed);
-  FutexWakeAll(&s.state);
+  SetState(&s, state);
 }
 
 }  // namespace hixld::ring

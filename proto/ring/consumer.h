@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "proto/base/fd.h"
 #include "proto/ring/layout.h"
 
@@ -34,6 +35,7 @@ class Consumer {
     uint64_t timeout_ns = 0;
     uint32_t slot = 0;
     Op op = Op::kRead;
+    bool verdict = false;  // SayRunning is asked for
     // One entry per descriptor in each.
     std::vector<uint64_t> local;
     std::vector<uint64_t> remote;
@@ -51,6 +53,9 @@ class Consumer {
   bool TrySleep();
   void StayAwake();
 
+  // The slot's transfer is accepted; its end has not been published yet. As many extents as fit.
+  void SayRunning(uint32_t slot, absl::Span<const Extent> local, absl::Span<const Extent> remote);
+  void SayRegionsGone() { header_->regions_gone.fetch_add(1, std::memory_order_seq_cst); }
   // Ends the slot's transfer; the slot is free for the client's next one afterwards. `code` is an
   // API result code, 0 with kCompleted.
   void Publish(uint32_t slot, SlotState state, uint32_t code, uint64_t bytes, uint64_t transfer_id,
@@ -65,6 +70,7 @@ class Consumer {
   void Append(const Descriptor* descriptors, uint32_t count);
   void AppendBlocks(const Entry& entry);
   void AdvanceHead();
+  static void SetState(Slot* slot, SlotState state);
 
   const Geometry geometry_;
   const UniqueFd memory_fd_;

@@ -1,4 +1,4 @@
-// Layout of the shared-memory rings between one client process and the daemon (version 2).
+// Layout of the shared-memory rings between one client process and the daemon (version 3).
 //
 //   header | submission entries | slots | descriptor arena
 //
@@ -15,7 +15,7 @@
 namespace hixld::ring {
 
 constexpr uint64_t kMagic = 0x474e49524c584948;  // "HIXLRING" in memory order
-constexpr uint32_t kLayoutVersion = 2;
+constexpr uint32_t kLayoutVersion = 3;
 // Keeps what different cores write apart; 128 covers adjacent-line prefetch and aarch64 parts
 // with 128-byte lines.
 constexpr size_t kCacheLine = 128;
@@ -53,9 +53,10 @@ constexpr uint32_t kPairsPerDescriptor = sizeof(Descriptor) / sizeof(BlockPair);
 enum class Op : uint16_t { kRead = 0, kWrite = 1 };
 
 enum EntryFlags : uint16_t {
-  kInline = 1,  // the descriptors are in the entry, `count` <= kInlineDescriptors
-  kMore = 2,    // the batch goes on in the next entry
-  kBlocks = 4,  // `tables` is set and the arena holds `count` pairs; never together with kInline
+  kInline = 1,   // the descriptors are in the entry, `count` <= kInlineDescriptors
+  kMore = 2,     // the batch goes on in the next entry
+  kBlocks = 4,   // `tables` is set and the arena holds `count` pairs; never together with kInline
+  kVerdict = 8,  // the daemon says when the transfer has been accepted (kRunning)
 };
 
 // 128 bytes each, so that entries start on lines of their own.
@@ -80,20 +81,32 @@ enum SlotState : uint32_t {
   kFree = 0,       // the client may use it
   kSubmitted = 1,  // written by the client before it publishes the entry
   kAccepted = 2,   // the daemon has copied the entry; after its death these are the lost ones
-  kCompleted = 3,
-  kFailed = 4,
-  kTimedOut = 5,
+  kRunning = 3,    // with kVerdict: every range is registered, and `extents` says where; also lost
+  kCompleted = 4,
+  kFailed = 5,
+  kTimedOut = 6,
 };
+
+// Registered memory around ranges of a transfer.
+struct Extent {
+  uint64_t begin;
+  uint64_t end;
+};
+constexpr size_t kMaxExtents = kErrorTextBytes / sizeof(Extent);
 
 struct alignas(kCacheLine) Slot {
   std::atomic<uint32_t> state;    // SlotState; also the futex word of a waiting client thread
   std::atomic<uint32_t> waiters;  // not 0: wake the futex on a terminal state
   uint32_t code;                  // API result code of a failure, valid after the state
-  uint32_t text_length;
-  uint64_t bytes;        // moved
-  uint64_t transfer_id;  // the daemon's name for it, in logs and `hixlctl transfers`
-  uint8_t reserved[16];
-  char text[kErrorTextBytes];
+  uint32_t text_length;           // with kRunning: how many `extents` there are
+  uint64_t bytes;                 // moved
+  uint64_t transfer_id;           // the daemon's name for it, in logs and `hixlctl transfers`
+  uint32_t local_extents;  // with kRunning: so many are of the client's engine, then the peer's
+  uint8_t reserved[12];
+  union {
+    char text[kErrorTextBytes];
+    Extent extents[kMaxExtents];
+  };
 };
 static_assert(sizeof(Slot) == 512);
 
@@ -108,6 +121,8 @@ struct alignas(kCacheLine) Header {
   uint64_t slots_offset;
   uint64_t arena_offset;
   uint64_t total_bytes;
+  // Moves on whenever memory that some transfer may name is registered no more.
+  std::atomic<uint32_t> regions_gone;
 
   // Written by the client.
   alignas(kCacheLine) std::atomic<uint32_t> tail;

@@ -196,6 +196,7 @@ absl::Status Producer::PushEntry(const Request& request, uint32_t slot, const Pa
   entry.op = static_cast<uint16_t>(request.op);
   entry.arena_index = 0;
   uint16_t flags = more ? kMore : 0;
+  if (request.verdict) flags |= kVerdict;
   if (part.tables != nullptr) {
     flags |= kBlocks;
     entry.tables = *part.tables;
@@ -258,10 +259,18 @@ SlotState Producer::State(uint32_t slot) const {
 }
 
 bool Producer::Wait(uint32_t slot, int64_t spin_ns, int64_t deadline_ns) {
+  return WaitUntil(slot, kCompleted, spin_ns, deadline_ns);
+}
+
+bool Producer::WaitVerdict(uint32_t slot, int64_t spin_ns, int64_t deadline_ns) {
+  return WaitUntil(slot, kRunning, spin_ns, deadline_ns);
+}
+
+bool Producer::WaitUntil(uint32_t slot, SlotState least, int64_t spin_ns, int64_t deadline_ns) {
   Slot& s = slots_[slot];
   const int64_t spin_until = spin_ns > 0 ? MonotonicNanos() + spin_ns : 0;
   for (uint32_t i = 1; spin_ns > 0; ++i) {
-    if (Terminal(s.state.load(std::memory_order_acquire))) return true;
+    if (s.state.load(std::memory_order_acquire) >= least) return true;
     SpinPause();
     // Reading the clock costs more than looking.
     if (i % 32 != 0) continue;
@@ -274,14 +283,27 @@ bool Producer::Wait(uint32_t slot, int64_t spin_ns, int64_t deadline_ns) {
   }
   while (true) {
     uint32_t state = s.state.load(std::memory_order_acquire);
-    if (Terminal(state)) return true;
+    if (state >= least) return true;
     if (abandoned_.load(std::memory_order_acquire) || MonotonicNanos() >= deadline_ns) return false;
     s.waiters.store(1, std::memory_order_seq_cst);
     StoreLoadBarrier();
     state = s.state.load(std::memory_order_seq_cst);
-    if (Terminal(state)) return true;
+    if (state >= least) return true;
     FutexWait(&s.state, state, deadline_ns);
   }
+}
+
+Producer::Extents Producer::ReadExtents(uint32_t slot) const {
+  const Slot& s = slots_[slot];
+  Extents extents;
+  const uint32_t all = std::min<uint32_t>(s.text_length, kMaxExtents);
+  const uint32_t local = std::min(s.local_extents, all);
+  extents.local.assign(s.extents, s.extents + local);
+  extents.remote.assign(s.extents + local, s.extents + all);
+  // Its text takes the place of the extents.
+  const uint32_t state = s.state.load(std::memory_order_acquire);
+  if (state != kRunning && state != kCompleted) return {};
+  return extents;
 }
 
 Producer::Result Producer::Read(uint32_t slot) const {
@@ -313,7 +335,7 @@ std::vector<uint32_t> Producer::Abandon() {
   std::vector<uint32_t> lost;
   for (uint32_t i = 0; i < geometry_.slots; ++i) {
     uint32_t state = slots_[i].state.load(std::memory_order_acquire);
-    if (state != kSubmitted && state != kAccepted) continue;
+    if (state != kSubmitted && state != kAccepted && state != kRunning) continue;
     slots_[i].code = static_cast<uint32_t>(ApiCode::kFailed);
     constexpr char kText[] = "the daemon ended before the transfer did";
     memcpy(slots_[i].text, kText, sizeof(kText) - 1);

@@ -27,6 +27,8 @@ class Producer {
     uint64_t channel = 0;
     Op op = Op::kRead;
     uint64_t timeout_ns = 0;
+    // The daemon says when it has accepted the transfer: WaitVerdict.
+    bool verdict = false;
     // Either descriptors, or tables with one list of pairs for all of them: table after table,
     // local_blocks[i] of the one side goes with remote_blocks[i] of the other.
     absl::Span<const Descriptor> descriptors;
@@ -56,6 +58,18 @@ class Producer {
   // Waits until the slot's state is terminal, spinning for `spin_ns` first. False when
   // `deadline_ns` came before or Abandon was called.
   bool Wait(uint32_t slot, int64_t spin_ns, int64_t deadline_ns);
+  // The same until the transfer is accepted (kRunning), or its state terminal; for a request that
+  // asked for the verdict.
+  bool WaitVerdict(uint32_t slot, int64_t spin_ns, int64_t deadline_ns);
+  struct Extents {
+    std::vector<Extent> local;
+    std::vector<Extent> remote;
+  };
+  // Registered memory that a request with a verdict touches, some of it. Empty when the transfer
+  // has failed.
+  Extents ReadExtents(uint32_t slot) const;
+  // Differs when memory that was registered before is not so any more.
+  uint32_t RegionsGone() const { return header_->regions_gone.load(std::memory_order_seq_cst); }
   // What a terminal slot holds.
   Result Read(uint32_t slot) const;
   // Gives the slot back; it must be terminal, or the daemon dead.
@@ -88,6 +102,7 @@ class Producer {
                          int64_t room_deadline_ns, bool more) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void WriteArena(const Part& part, uint32_t start);
   void SweepForgotten() ABSL_EXCLUSIVE_LOCKS_REQUIRED(slots_mutex_);
+  bool WaitUntil(uint32_t slot, SlotState least, int64_t spin_ns, int64_t deadline_ns);
   absl::StatusOr<uint32_t> TakeSlot() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void WakeDaemon();
 

@@ -20,9 +20,13 @@ namespace {
 // and times out channel 9.
 class FakeEngines : public RingHandler {
  public:
-  void Run(uint64_t session_id, ring::Consumer::Batch batch, Done done) override {
+  void Run(uint64_t session_id, ring::Consumer::Batch batch, Accepted accepted,
+           Done done) override {
     uint64_t sum = 0;
     for (const uint64_t length : batch.lengths) sum += length;
+    const ring::Extent here = {0x1000, 0x2000};
+    const ring::Extent there = {0x3000, 0x4000};
+    if (accepted && batch.channel != 8) accepted({&here, 1}, {&there, 1});
     if (batch.channel == 7) {
       MutexLock lock(&mutex_);
       held_.push_back(std::move(done));
@@ -152,6 +156,42 @@ TEST_CASE("batches that run when the rings are closed still end, and the rings g
   f.engines.Let();
   REQUIRE(client->Wait(*slot, 0, kNoDeadline));
   CHECK(client->Read(*slot).state == ring::kCompleted);
+}
+
+TEST_CASE("a verdict comes before the end, with the memory around the ranges") {
+  Fixture f;
+  std::promise<absl::Status> end;
+  auto client = f.Client(6, &end);
+  const std::vector<ring::Descriptor> one = {{1, 2, 3}};
+  const auto submit = [&](uint64_t channel) {
+    auto slot = client->Submit({.engine = 1,
+                                .channel = channel,
+                                .verdict = true,
+                                .descriptors = one,
+                                .room_deadline_ns = kNoDeadline});
+    REQUIRE(slot.ok());
+    REQUIRE(client->WaitVerdict(*slot, 0, kNoDeadline));
+    return *slot;
+  };
+  const uint32_t held = submit(7);
+  CHECK(client->State(held) == ring::kRunning);
+  for (const uint32_t slot : {held, submit(1)}) {
+    const auto extents = client->ReadExtents(slot);
+    REQUIRE(extents.local.size() == 1);
+    REQUIRE(extents.remote.size() == 1);
+    CHECK(extents.local[0].begin == 0x1000);
+    CHECK(extents.remote[0].end == 0x4000);
+  }
+  f.engines.Let();
+  REQUIRE(client->Wait(held, 0, kNoDeadline));
+  CHECK(client->State(held) == ring::kCompleted);
+  // What is refused has no verdict but its end.
+  const uint32_t refused = submit(8);
+  CHECK(client->Read(refused).text == "no such channel");
+  CHECK(client->ReadExtents(refused).local.empty());
+  CHECK(client->RegionsGone() == 0);
+  f.server->RegionsGone();
+  CHECK(client->RegionsGone() == 1);
 }
 
 TEST_CASE("a session has one set of rings") {

@@ -335,7 +335,7 @@ TEST_CASE("nonsense in the ring is refused by name") {
     refused("flags");
   }
   SECTION("an unknown flag") {
-    entries[0].flags = kInline | 8;
+    entries[0].flags = kInline | 16;
     header->tail.store(1);
     refused("flags");
   }
