@@ -163,7 +163,7 @@ class AppImpl final : public App {
   std::unique_ptr<TcpLinkManager> links_;
   std::unique_ptr<EngineRingHandler> ring_handler_;
   std::unique_ptr<EngineDirectGranter> direct_;
-  std::unique_ptr<RingServer> rings_;
+  std::shared_ptr<RingServer> rings_;
   std::unique_ptr<SessionServer> sessions_;
   std::unique_ptr<RpcServer> rpc_;
   std::unique_ptr<NodeMetrics> node_metrics_;
@@ -270,6 +270,7 @@ void AppImpl::MakeEngines() {
                        .max_bytes = config_.batching.max_bytes};
   context_.node = absl::BytesToHexString(node_id_);
   context_.product_of = [this](int32_t device_id) { return devices_->ProductOf(device_id); };
+  context_.device_ids = [this] { return devices_->Ids(); };
   context_.local = local_.get();
   context_.control = control_.get();
   context_.workers = workers_->size();
@@ -311,7 +312,10 @@ absl::Status AppImpl::MakeSessions() {
                     .slots = static_cast<uint32_t>(config_.rings.slots),
                     .arena_descriptors = static_cast<uint32_t>(config_.rings.arena_descriptors)};
   rings.max_descriptors = static_cast<uint32_t>(config_.limits.max_descriptors_per_transfer);
-  rings_ = std::make_unique<RingServer>(workers_.get(), ring_handler_.get(), rings);
+  rings_ = std::make_shared<RingServer>(workers_.get(), ring_handler_.get(), rings);
+  context_.regions_gone = [weak = std::weak_ptr<RingServer>(rings_)] {
+    if (const auto server = weak.lock()) server->RegionsGone();
+  };
   SessionServerOptions options;
   options.socket_path = options_.socket_path;
   options.mode = config_.socket.mode;

@@ -95,6 +95,14 @@ Product DeviceManager::ProductOf(int32_t device_id) const {
           .limits = device.product_limits};
 }
 
+std::vector<int32_t> DeviceManager::Ids() const {
+  std::vector<int32_t> ids;
+  for (const auto& [id, backend] : by_device_) {
+    if (backend->name() != "host") ids.push_back(id);
+  }
+  return ids;
+}
+
 std::vector<DeviceDescription> DeviceManager::List() const {
   std::vector<DeviceDescription> result;
   for (const auto& backend : backends_) {

@@ -36,6 +36,8 @@ class DeviceManager {
   DeviceCapabilities CapabilitiesOf(int32_t device_id) const;
   // Of a known device; an empty one otherwise.
   Product ProductOf(int32_t device_id) const;
+  // Of all devices, ascending; the node's own memory is none.
+  std::vector<int32_t> Ids() const;
   // All devices of all backends, by backend.
   std::vector<DeviceDescription> List() const;
   // Of all backends; they live as long as the manager.

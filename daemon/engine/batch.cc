@@ -158,7 +158,7 @@ std::vector<AddressRange> RangesOf(absl::Span<const uint64_t> addresses,
 }
 
 absl::Status CheckOneKind(const BatchView& batch, const RegionSnapshot& local,
-                          const RegionSnapshot& remote) {
+                          const RegionSnapshot& remote, const OneKindRule& rule) {
   // Unregistered memory counts as host memory.
   const auto type_at = [](const RegionSnapshot& regions, uint64_t address) {
     const Region* region = RegionAt(regions, address);
@@ -174,10 +174,10 @@ absl::Status CheckOneKind(const BatchView& batch, const RegionSnapshot& local,
     return ParamInvalid(
         absl::StrCat("descriptor ", i, " is between ", MemoryTypeName(here), " and remote ",
                      MemoryTypeName(there), " memory, descriptor 0 between ",
-                     MemoryTypeName(first_here), " and remote ", MemoryTypeName(first_there),
-                     "; a batch with unregistered memory is of one kind"),
+                     MemoryTypeName(first_here), " and remote ", MemoryTypeName(first_there), "; ",
+                     rule.what, " is of one kind"),
         {.object = absl::StrCat("descriptor ", i),
-         .option = "BufferPool",
+         .option = rule.option,
          .allowed = absl::StrCat(MemoryTypeName(first_here), " and remote ",
                                  MemoryTypeName(first_there), " memory")});
   }

@@ -57,10 +57,18 @@ struct BatchPlan {
 std::vector<AddressRange> RangesOf(absl::Span<const uint64_t> addresses,
                                    absl::Span<const uint64_t> lengths);
 
-// A relayed batch has descriptors of one kind only: as for the types of memory on both sides
-// (contract 1.11). PARAM_INVALID names the first that differs.
+// Some batches have descriptors of one kind only: as for the types of memory on both sides.
+// PARAM_INVALID names the first that differs, `what` is of one kind and the option that makes it
+// so.
+struct OneKindRule {
+  const char* what;
+  const char* option;
+};
+// Contract 1.11 and 6.1 (B26).
+constexpr OneKindRule kRelayedBatch = {"a batch with unregistered memory", "BufferPool"};
+constexpr OneKindRule kFabricBatch = {"a batch over fabric memory", "EnableUseFabricMem"};
 absl::Status CheckOneKind(const BatchView& batch, const RegionSnapshot& local,
-                          const RegionSnapshot& remote);
+                          const RegionSnapshot& remote, const OneKindRule& rule);
 
 // Checks every descriptor against both sides' regions before anything moves, and joins
 // neighbours that are adjacent on both sides within the same regions. `remote_here`: the remote

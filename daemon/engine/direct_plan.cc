@@ -17,12 +17,12 @@ class Planner {
 
   void Add(const Region& region) {
     direct::Region entry = {.address = region.address, .length = region.length};
-    if (here_) {
-      entry.kind = direct::RegionKind::kHere;
-    } else if (const auto file = region.access->shared_file()) {
+    if (const auto file = region.access->shared_file()) {
       entry.kind = direct::RegionKind::kFile;
       entry.file = NumberOf(*file);
       entry.file_offset = file->offset + region.access_offset;
+    } else if (here_) {
+      entry.kind = direct::RegionKind::kHere;
     } else if (const auto owner = region.access->owner_process()) {
       entry.kind = direct::RegionKind::kProcess;
       plan_->target_pid = owner->pid;

@@ -41,6 +41,7 @@ void Engine::Close(absl::string_view reason, absl::AnyInvocable<void()> closed) 
     std::unique_lock<FairSharedMutex> planning(planning_);
     regions_.Clear();
   }
+  NoteRegionsGone();
   notifies_.Close();
   auto gate = std::make_shared<Gate>(
       [self = shared_from_this(), reason = std::string(reason)] { self->FinishClose(reason); });

@@ -21,6 +21,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "daemon/direct/direct_granter.h"
 #include "daemon/engine/batch.h"
 #include "daemon/engine/channel.h"
@@ -36,6 +37,7 @@
 #include "proto/base/clock.h"
 #include "proto/base/endpoint.h"
 #include "proto/base/mutex.h"
+#include "proto/ring/layout.h"
 #include "transports/loop/loop.h"
 #include "transports/transport.h"
 
@@ -83,6 +85,10 @@ struct EngineContext {
   EngineDirectory* directory = nullptr;
   // The product of a device by its physical id; null: none is known.
   std::function<Product(int32_t device_id)> product_of;
+  // Physical ids of the devices that are there; null: none.
+  std::function<std::vector<int32_t>()> device_ids;
+  // Called when memory that transfers may have named is registered no more; may be null.
+  std::function<void()> regions_gone;
   std::string node;  // what engines without a net_instance_id have in common
   TransferLog* log = nullptr;
   TransferMetrics* metrics = nullptr;       // may be null
@@ -145,6 +151,11 @@ struct TransferArgs {
   uint64_t user_data = 0;
   // Unregistered memory may go through the relay: synchronous calls only (contract 1.9).
   bool may_relay = false;
+  // Called before it starts, with registered memory around its ranges, here and at the peer; some
+  // of it where there is much. May be null.
+  absl::AnyInvocable<void(absl::Span<const ring::Extent> local,
+                          absl::Span<const ring::Extent> remote)>
+      on_accepted;
 };
 
 // How a transfer that was waited for has ended.
@@ -249,6 +260,9 @@ class Engine : public std::enable_shared_from_this<Engine> {
   void FenceInbound(const GateRef& gate);
   // Initiators elsewhere fetch the regions anew before they promise that a range is registered.
   void TellRegionsGone();
+  void NoteRegionsGone() const {
+    if (context_->regions_gone) context_->regions_gone();
+  }
   static bool SameInitiator(const InboundRequest& a, const InboundRequest& b);
   // Transfers of this daemon's engines that touch these regions, or any when empty; the gate opens
   // when they have ended.
@@ -297,7 +311,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   void AnswerAt(int64_t deadline_ns, std::shared_ptr<ConnectWaiter> waiter);
 
   // engine_transfers.cc
-  void Begin(const PendingRef& pending, const TransferArgs& args);
+  void Begin(const PendingRef& pending, TransferArgs args);
   ChannelRef FindChannel(const Pending& pending) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Run(const PendingRef& pending, const BatchView& batch);
   // Once the channel is open again, and once the target's regions have been fetched again.
@@ -336,7 +350,9 @@ class Engine : public std::enable_shared_from_this<Engine> {
   void BeginRelay(const PendingRef& pending, const BatchView& batch);
   void RunRelay(const PendingRef& pending);
   void WaitForRelay(const PendingRef& pending);
-  void RelayEnded();
+  void RelayEnded(uint32_t buffers);
+  // How many buffers of the pool so many bytes need.
+  uint32_t BuffersFor(const BatchView& batch) const;
   bool RelayOpened(const PendingRef& pending, const BatchView& batch,
                    const std::shared_ptr<RemoteChannel>& remote);
   absl::StatusOr<std::shared_ptr<const RegionSnapshot>> Extended(
@@ -382,7 +398,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   // By which clients of this daemon copy from and to this engine's memory, until they are empty.
   std::map<DirectGate*, std::shared_ptr<DirectGate>> granted_ ABSL_GUARDED_BY(mutex_);
   uint64_t active_ ABSL_GUARDED_BY(mutex_) = 0;
-  // Relayed transfers that run, and those that wait for one of them to end.
+  // Buffers of the pool that relayed transfers have, and those that wait for some, in order.
   uint32_t relays_ ABSL_GUARDED_BY(mutex_) = 0;
   std::deque<PendingRef> relay_waiting_ ABSL_GUARDED_BY(mutex_);
   std::vector<absl::AnyInvocable<void()>> on_closed_ ABSL_GUARDED_BY(mutex_);

@@ -161,6 +161,7 @@ void Engine::OpenChannel(const ChannelRef& channel, int64_t deadline_ns) {
     const auto broken = weak_channel.lock();
     if (self != nullptr && broken != nullptr) self->ChannelBroken(broken, reason);
   };
+  request.on_outdated = context_->regions_gone;
   context_->links->OpenChannel(
       std::move(request), [self = shared_from_this(), channel,
                            deadline_ns](absl::StatusOr<std::shared_ptr<RemoteChannel>> remote) {
@@ -271,6 +272,7 @@ void Engine::ChannelBroken(const ChannelRef& channel, const absl::Status& reason
     }
   }
   for (const auto& transfer : running) transfer->Cancel(reason);
+  NoteRegionsGone();
   // With AutoConnect a dead peer's channel goes by itself (contract 1.7).
   if (options_.auto_connect) DropChannel(channel, reason);
 }

@@ -106,7 +106,10 @@ void Engine::Deregister(std::vector<uint64_t> region_ids,
     }
     unknown = static_cast<uint32_t>(regions_.Remove(region_ids));
   }
-  if (unknown < region_ids.size()) TellRegionsGone();
+  if (unknown < region_ids.size()) {
+    TellRegionsGone();
+    NoteRegionsGone();
+  }
   auto verdict = std::make_shared<DirectVerdict>();
   auto gate = std::make_shared<Gate>([done = std::move(done), unknown, verdict]() mutable {
     const absl::Status left = verdict->status();

@@ -40,6 +40,10 @@ void EngineRegistry::Open(std::shared_ptr<Session> session, OpenEngineArgs args,
   Create(session, std::move(args), std::move(*options), *endpoint, std::move(done));
 }
 
+std::vector<int32_t> EngineRegistry::DeviceIds() const {
+  return context_->device_ids ? context_->device_ids() : std::vector<int32_t>();
+}
+
 Product EngineRegistry::ProductOf(int32_t device_id) const {
   return context_->product_of ? context_->product_of(device_id) : Product{};
 }

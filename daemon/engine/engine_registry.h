@@ -44,6 +44,8 @@ class EngineRegistry : public SessionObserver, public ChannelHost, public Engine
 
   // The product of a device; nothing is known of a device that is not there.
   Product ProductOf(int32_t device_id) const;
+  // Of the devices that are there, ascending.
+  std::vector<int32_t> DeviceIds() const;
 
   std::vector<std::shared_ptr<Engine>> All() const;
   // Regions that the session has in engines other than `except`.

@@ -44,17 +44,27 @@ std::shared_ptr<MemoryAccess> Engine::PlainMemory(const AddressRange& range) con
   return session == nullptr ? nullptr : session->PlainMemoryAccess(range.address, range.length);
 }
 
+uint32_t Engine::BuffersFor(const BatchView& batch) const {
+  const uint64_t pool = options_.RelayBytes(options_.relay_buffers);
+  uint64_t bytes = 0;
+  for (const uint64_t length : batch.lengths)
+    bytes = std::min(pool, bytes + std::min(pool, length));
+  return static_cast<uint32_t>(std::max<uint64_t>(
+      1, (bytes + options_.relay_buffer_bytes - 1) / options_.relay_buffer_bytes));
+}
+
 void Engine::BeginRelay(const PendingRef& pending, const BatchView& batch) {
   Keep(pending, batch);
+  pending->buffers = BuffersFor(batch);
   absl::Status refused;
   bool now = false;
   {
     MutexLock lock(&mutex_);
-    now = relays_ < options_.relay_buffers;
+    now = relay_waiting_.empty() && relays_ + pending->buffers <= options_.relay_buffers;
     if (closing_) {
       refused = ClosedError();
     } else if (now) {
-      ++relays_;
+      relays_ += pending->buffers;
     } else if (relay_waiting_.size() >= context_->limits.max_transfers_per_engine) {
       refused = ResourceExhausted(
           absl::StrCat(relay_waiting_.size(), " transfers of engine ", identity_.id,
@@ -71,7 +81,7 @@ void Engine::BeginRelay(const PendingRef& pending, const BatchView& batch) {
 }
 
 void Engine::RunRelay(const PendingRef& pending) {
-  pending->ticket = std::make_shared<RelayTicket>(shared_from_this());
+  pending->ticket = std::make_shared<RelayTicket>(shared_from_this(), pending->buffers);
   Run(pending, pending->owned.view());
 }
 
@@ -89,27 +99,31 @@ void Engine::WaitForRelay(const PendingRef& pending) {
             if (found == waiting.end()) return;
             waiting.erase(found);
           }
+          // It may have been what those behind it waited for.
+          engine->RelayEnded(0);
           pending->Refuse(Timeout(
-              absl::StrCat("all ", engine->options_.relay_buffers, " relay buffers of engine ",
-                           engine->identity_.id,
-                           " were in use for the transfer's whole time (BufferPool)"),
+              absl::StrCat(pending->buffers, " of all ", engine->options_.relay_buffers,
+                           " relay buffers of engine ", engine->identity_.id,
+                           " were not free together in the transfer's whole time (BufferPool)"),
               {.object = absl::StrCat("engine ", engine->identity_.id), .option = "BufferPool"}));
         });
   });
 }
 
-void Engine::RelayEnded() {
-  PendingRef next;
+void Engine::RelayEnded(uint32_t buffers) {
+  std::vector<PendingRef> next;
   {
     MutexLock lock(&mutex_);
-    --relays_;
-    if (!relay_waiting_.empty()) {
-      next = std::move(relay_waiting_.front());
+    relays_ -= buffers;
+    // In order, so that one that needs many is not overtaken for ever.
+    while (!relay_waiting_.empty() &&
+           relays_ + relay_waiting_.front()->buffers <= options_.relay_buffers) {
+      relays_ += relay_waiting_.front()->buffers;
+      next.push_back(std::move(relay_waiting_.front()));
       relay_waiting_.pop_front();
-      ++relays_;
     }
   }
-  if (next != nullptr) RunRelay(next);
+  for (const PendingRef& pending : next) RunRelay(pending);
 }
 
 // Whether the target lets the transfer at the ranges that it has not registered. False: it is being
@@ -161,7 +175,7 @@ absl::Status Engine::ExtendForRelay(const Pending& pending, const BatchView& bat
                                     std::shared_ptr<const RegionSnapshot>* local,
                                     std::shared_ptr<const RegionSnapshot>* remote) const {
   if (pending.ticket == nullptr) return absl::OkStatus();
-  HIXLD_RETURN_IF_ERROR(CheckOneKind(batch, **local, **remote));
+  HIXLD_RETURN_IF_ERROR(CheckOneKind(batch, **local, **remote, kRelayedBatch));
   HIXLD_ASSIGN_OR_RETURN(*local, Extended(*local, batch.local, batch.lengths));
   if (target != nullptr) {
     HIXLD_ASSIGN_OR_RETURN(*remote, target->Extended(*remote, batch.remote, batch.lengths));

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "daemon/engine/engine.h"
 #include "daemon/engine/pending_transfer.h"
+#include "daemon/engine/relay_rounds.h"
 #include "daemon/telemetry/log.h"
 #include "daemon/telemetry/transfer_metrics.h"
 #include "proto/base/clock.h"
@@ -17,12 +18,31 @@ namespace {
 
 constexpr char kAbandoned[] = "the caller went away during the transfer";
 
+// The regions that hold the addresses, as many as a verdict has room for. Of many regions each
+// answer begins with another one, so that a client which asks again comes to know all.
+std::vector<ring::Extent> ExtentsOf(const RegionSnapshot& regions,
+                                    absl::Span<const uint64_t> addresses, uint64_t turn) {
+  constexpr size_t kMost = ring::kMaxExtents / 2;
+  std::vector<ring::Extent> extents;
+  const Region* last = nullptr;
+  for (size_t i = 0; i < addresses.size() && extents.size() < kMost; ++i) {
+    const uint64_t address = addresses[(turn + i) % addresses.size()];
+    if (last != nullptr && address >= last->address && address < last->end()) continue;
+    last = RegionAt(regions, address);
+    if (last == nullptr) continue;
+    const ring::Extent extent = {.begin = last->address, .end = last->end()};
+    const auto same = [&](const ring::Extent& e) { return e.begin == extent.begin; };
+    if (std::none_of(extents.begin(), extents.end(), same)) extents.push_back(extent);
+  }
+  return extents;
+}
+
 }  // namespace
 
 absl::AnyInvocable<void()> Engine::TransferSync(TransferArgs args, SyncDone done) {
   auto pending = std::make_shared<Pending>();
   pending->sync_done = std::move(done);
-  Begin(pending, args);
+  Begin(pending, std::move(args));
   return [pending] { pending->Abandon(); };
 }
 
@@ -30,10 +50,10 @@ void Engine::TransferAsync(TransferArgs args,
                            absl::AnyInvocable<void(absl::StatusOr<uint64_t>)> done) {
   auto pending = std::make_shared<Pending>();
   pending->async_done = std::move(done);
-  Begin(pending, args);
+  Begin(pending, std::move(args));
 }
 
-void Engine::Begin(const PendingRef& pending, const TransferArgs& args) {
+void Engine::Begin(const PendingRef& pending, TransferArgs args) {
   if (!open()) return pending->Refuse(ClosedError());
   const absl::Status shape = CheckBatch(args.batch, context_->limits.max_descriptors_per_transfer);
   if (!shape.ok()) return pending->Refuse(shape);
@@ -42,6 +62,7 @@ void Engine::Begin(const PendingRef& pending, const TransferArgs& args) {
   pending->direction = args.direction;
   pending->user_data = args.user_data;
   pending->may_relay = args.may_relay;
+  pending->on_accepted = std::move(args.on_accepted);
   if (args.timeout_ns > 0) {
     const int64_t now = MonotonicNanos();
     pending->deadline_ns =
@@ -200,6 +221,9 @@ void Engine::RunOn(const PendingRef& pending, const BatchView& batch, const Chan
   absl::Status status;
   BatchPlan plan;
   bool planned = false;
+  struct {
+    std::vector<ring::Extent> local, remote;
+  } verdict;
   transfer->relayed = pending->ticket != nullptr;
   {
     PlanningLocks planning(&planning_, target == nullptr ? nullptr : &target->planning_);
@@ -212,6 +236,9 @@ void Engine::RunOn(const PendingRef& pending, const BatchView& batch, const Chan
       status = PlanBatch(batch, *local_regions, *remote_regions, target != nullptr, &plan,
                          transfer->relayed ? nullptr : rule.get());
     }
+    if (status.ok() && options_.profile.kind == EngineKind::kFabric) {
+      status = CheckOneKind(batch, *local_regions, *remote_regions, kFabricBatch);
+    }
     planned = status.ok();
     if (planned) {
       auto job = std::make_shared<TransferJob>();
@@ -222,6 +249,10 @@ void Engine::RunOn(const PendingRef& pending, const BatchView& batch, const Chan
       transfer->target_regions = std::move(plan.remote_regions);
       transfer->descriptors = batch.size();
       transfer->bytes = job->bytes = plan.bytes;
+      if (pending->on_accepted) {
+        verdict.local = ExtentsOf(*local_regions, batch.local, context_->next_id);
+        verdict.remote = ExtentsOf(*remote_regions, batch.remote, context_->next_id);
+      }
       Prepare(transfer, std::move(job), pending, channel, route);
       if (remote != nullptr) transfer->on_refused = OnRefused(pending, transfer, remote);
       status = Admit(transfer, channel);
@@ -236,6 +267,9 @@ void Engine::RunOn(const PendingRef& pending, const BatchView& batch, const Chan
     status = NotRelayed(*pending, std::move(status));
   }
   if (!status.ok()) return pending->Refuse(status);
+  if (pending->on_accepted) {
+    std::exchange(pending->on_accepted, nullptr)(verdict.local, verdict.remote);
+  }
   if (transfer->relayed) relayed_.fetch_add(1, std::memory_order_relaxed);
   if (pending->Running(transfer)) transfer->Cancel(Failed(kAbandoned));
   transfer->Start();
@@ -256,14 +290,21 @@ void Engine::Prepare(const TransferRef& transfer, std::shared_ptr<TransferJob> j
   if (transfer->synchronous) {
     transfer->on_end = [pending, id = transfer->id,
                         bytes = transfer->bytes](const absl::Status& status) {
-      std::exchange(pending->sync_done, nullptr)(
-          TransferEnd{.status = Pending::Told(status, pending->moved), .bytes = status.ok() ? bytes : 0, .id = id});
+      std::exchange(pending->sync_done,
+                    nullptr)(TransferEnd{.status = Pending::Told(status, pending->moved),
+                                         .bytes = status.ok() ? bytes : 0,
+                                         .id = id});
     };
   }
   if (route != nullptr) {
     transfer->route = std::move(route);
   } else {
     transfer->route = std::make_shared<LocalRoute>(context_->local);
+  }
+  const uint64_t buffers = options_.RelayBytes(pending->buffers);
+  if (transfer->relayed && transfer->bytes > buffers) {
+    transfer->route = std::make_shared<RelayRounds>(std::move(transfer->route), buffers,
+                                                    context_->control, &context_->next_id);
   }
   job->id = transfer->id;
   job->direction = transfer->direction;

@@ -57,7 +57,12 @@ absl::Status CheckBufferPool(absl::string_view key, absl::string_view value) {
 void TakeBufferPool(absl::string_view value, EngineOptions* parsed) {
   const std::vector<absl::string_view> parts = absl::StrSplit(value, ':');
   parsed->relay_buffers = 0;
-  if (!absl::SimpleAtoi(parts[0], &parsed->relay_buffers)) return;
+  uint32_t megabytes = 0;
+  if (!absl::SimpleAtoi(parts[0], &parsed->relay_buffers) ||
+      !absl::SimpleAtoi(parts[1], &megabytes)) {
+    return;
+  }
+  parsed->relay_buffer_bytes = uint64_t{megabytes} << 20;
   parsed->unregistered = parsed->relay_buffers == 0 ? EngineOptions::Unregistered::kFailed
                                                     : EngineOptions::Unregistered::kRelayed;
 }

@@ -1,6 +1,7 @@
 // The options of one engine (contract 3.1).
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -47,8 +48,16 @@ struct EngineOptions {
   // Engines with a pool are those that may deregister memory while they are connected (contract
   // 1.3).
   bool may_deregister_connected() const { return unregistered != Unregistered::kInvalid; }
-  // How many relayed transfers may run at a time.
+  // The pool that relayed transfers share: so many buffers of so many bytes. A transfer has as many
+  // of them as its bytes need, at least one and at most all.
   uint32_t relay_buffers = 0;
+  uint64_t relay_buffer_bytes = 0;
+  // Of so many buffers; does not overflow.
+  uint64_t RelayBytes(uint32_t buffers) const {
+    constexpr uint64_t kMost = uint64_t{1} << 62;
+    return relay_buffer_bytes > kMost / std::max(buffers, 1U) ? kMost
+                                                              : relay_buffer_bytes * buffers;
+  }
   // RdmaTrafficClass and RdmaServiceLevel; unset: as the node is configured.
   std::optional<uint8_t> traffic_class;
   std::optional<uint8_t> service_level;

@@ -19,16 +19,18 @@ namespace hixld {
 // 1.12).
 constexpr int64_t kAsyncConnectNanos = 3 * kNanosPerSecond;
 
-// One relayed transfer's place among those of its engine, and what the target has granted it. Given
+// One relayed transfer's buffers of its engine's pool, and what the target has granted it. Given
 // back when the last reference goes: nothing of the transfer can land any more then.
 class Engine::RelayTicket {
  public:
-  explicit RelayTicket(std::shared_ptr<Engine> engine) : engine_(std::move(engine)) {}
+  RelayTicket(std::shared_ptr<Engine> engine, uint32_t buffers)
+      : engine_(std::move(engine)), buffers_(buffers) {}
   ~RelayTicket() {
     Revoke();
     // Later: nobody knows which locks are held here.
     Engine* const engine = engine_.get();
-    engine->context_->control->Post([engine = std::move(engine_)] { engine->RelayEnded(); });
+    engine->context_->control->Post(
+        [engine = std::move(engine_), buffers = buffers_] { engine->RelayEnded(buffers); });
   }
   RelayTicket(const RelayTicket&) = delete;
   RelayTicket& operator=(const RelayTicket&) = delete;
@@ -43,6 +45,7 @@ class Engine::RelayTicket {
     ranges_ = std::move(ranges);
   }
   const std::vector<AddressRange>& ranges() const { return ranges_; }
+  uint32_t buffers() const { return buffers_; }
 
  private:
   void Revoke() {
@@ -50,6 +53,7 @@ class Engine::RelayTicket {
   }
 
   std::shared_ptr<Engine> engine_;
+  const uint32_t buffers_;
   std::shared_ptr<RemoteChannel> remote_;
   uint64_t id_ = 0;
   std::vector<AddressRange> ranges_;
@@ -68,6 +72,10 @@ struct Engine::Pending {
   SyncDone sync_done;
   absl::AnyInvocable<void(absl::StatusOr<uint64_t>)> async_done;
   bool may_relay = false;
+  absl::AnyInvocable<void(absl::Span<const ring::Extent>, absl::Span<const ring::Extent>)>
+      on_accepted;
+  // Of the pool, if it is relayed.
+  uint32_t buffers = 0;
   // Set while it is to be relayed; goes to the job, which keeps it to its end.
   std::shared_ptr<RelayTicket> ticket;
   // Set once the call had to wait.
@@ -98,8 +106,8 @@ struct Engine::Pending {
     if (!moved || status.ok() || code == ApiCode::kTimeout || code == ApiCode::kFailed) {
       return status;
     }
-    return Failed(absl::StrCat("parts of the transfer may have moved before this: ",
-                               status.message()));
+    return Failed(
+        absl::StrCat("parts of the transfer may have moved before this: ", status.message()));
   }
   int64_t connect_deadline_ns() const {
     return std::min(deadline_ns, MonotonicNanos() + kAsyncConnectNanos);

@@ -282,6 +282,10 @@ class EngineService final : public v1::EngineService::CallbackService {
       response->set_product(product.name);
       response->set_product_form(std::string(ProductFormName(product.form)));
       response->set_product_limits(product.limits);
+      for (const int32_t id : engines_->DeviceIds()) {
+        response->add_devices(id);
+        if (id == device) response->set_present(true);
+      }
       call->Reply(absl::OkStatus());
     });
   }

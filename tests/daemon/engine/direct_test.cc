@@ -125,13 +125,14 @@ TEST_CASE("a grant names the target's memory that clients can reach") {
   CHECK(gate->max_bytes() == 1 << 20);
 }
 
-TEST_CASE("an engine of the same process is reached where it is") {
+TEST_CASE("plain memory of an engine of the same process is reached where it is") {
   Pair pair(/*server_session=*/1);
   AddRegion(*pair.server, 0x60000, kLength);
   const auto gate = pair.Grant(pair.Connected());
   REQUIRE(gate->regions().size() == 2);
-  for (const auto& region : gate->regions()) CHECK(region.kind == direct::RegionKind::kHere);
-  CHECK(gate->files() == 0);
+  CHECK(gate->regions()[0].kind == direct::RegionKind::kFile);
+  CHECK(gate->regions()[1].kind == direct::RegionKind::kHere);
+  CHECK(gate->files() == 1);
 }
 
 TEST_CASE("no grant without a channel, for another daemon, another user, or when they are off") {

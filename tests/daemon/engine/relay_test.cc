@@ -151,6 +151,39 @@ TEST_CASE("as many are relayed at a time as there are buffers; waiting counts") 
   CHECK(third.get().status.ok());
 }
 
+TEST_CASE("a transfer has as many buffers as its bytes need, and goes in rounds of them") {
+  Pair pair(std::map<std::string, std::string>{{"BufferPool", "3:1"}});
+  pair.room.sink().Hold();
+  constexpr uint64_t kMib = 1 << 20;
+  const auto start = [&](uint64_t bytes) {
+    auto answer = std::make_unique<Answer<TransferEnd>>();
+    const TestBatch batch = {{0x3000}, {0x50000000}, {bytes}};
+    pair.client->TransferSync(Args(kServer, CopyDirection::kRead, batch), answer->callback());
+    return answer;
+  };
+  const auto two = start(kMib + 1);
+  const auto one = start(100);
+  pair.room.sink().WaitForJobs(2);
+  // All three are needed, and one that comes later does not overtake it.
+  const auto many = start(7 * kMib);
+  const auto later = start(100);
+  CHECK(pair.room.sink().held() == 2);
+  pair.room.sink().EndOne(absl::OkStatus());
+  CHECK(two->get().status.ok());
+  pair.room.sink().EndOne(absl::OkStatus());
+  CHECK(one->get().status.ok());
+  for (const uint64_t bytes : {3 * kMib, 3 * kMib, kMib}) {
+    pair.room.sink().WaitForJobs(1);
+    CHECK(pair.room.sink().held() == 1);
+    CHECK(pair.room.sink().front()->bytes == bytes);
+    pair.room.sink().EndOne(absl::OkStatus());
+  }
+  CHECK(many->get().bytes == 7 * kMib);
+  pair.room.sink().WaitForJobs(1);
+  pair.room.sink().EndOne(absl::OkStatus());
+  CHECK(later->get().status.ok());
+}
+
 TEST_CASE("closing an engine answers those that wait to be relayed") {
   Pair pair(std::map<std::string, std::string>{{"BufferPool", "1:8"}});
   pair.room.sink().Hold();
