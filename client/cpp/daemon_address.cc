@@ -54,9 +54,15 @@ absl::StatusOr<DaemonAddress> FindDaemon() {
     HIXLD_RETURN_IF_ERROR(
         EnsurePrivateDirectory(address.socket.substr(0, address.socket.rfind('/'))));
   }
-  const char* forbidden = std::getenv("HIXLD_NO_AUTOSTART");
-  address.may_start = address.socket != kSystemSocketPath &&
-                      (forbidden == nullptr || std::string(forbidden) != "1");
+  const char* const set = std::getenv("HIXLD_NO_AUTOSTART");
+  const std::string forbidden = set == nullptr ? "" : set;
+  if (!forbidden.empty() && forbidden != "0" && forbidden != "1") {
+    return ParamInvalid(absl::StrCat("HIXLD_NO_AUTOSTART is \"", forbidden, "\""),
+                        {.object = "HIXLD_NO_AUTOSTART",
+                         .option = "HIXLD_NO_AUTOSTART",
+                         .allowed = "0, 1 or empty"});
+  }
+  address.may_start = address.socket != kSystemSocketPath && forbidden != "1";
   return address;
 }
 

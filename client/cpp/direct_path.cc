@@ -2,6 +2,7 @@
 
 #include <poll.h>
 #include <sys/uio.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <utility>
@@ -55,18 +56,18 @@ DirectPath::DirectPath(std::shared_ptr<Session> session, uint64_t channel_id,
         }
         return places;
       }()),
-      files_(gate_->files()) {
+      files_(gate_->files()),
+      pid_(gate_->target_pid() > 0 ? gate_->target_pid() : getpid()) {
   MutexLock lock(&mutex_);
   mappings_.resize(gate_->files());
 }
 
-DirectPath::Way DirectPath::WayTo(const Place& place) const {
+DirectPath::Way DirectPath::WayBetween(const LocalRange& local, const Place& place) const {
   switch (place.kind) {
-    case direct::RegionKind::kHere:
-      return Way::kMemory;
     case direct::RegionKind::kFile:
-      return files_[place.file].load(std::memory_order_acquire) != nullptr ? Way::kMemory
-                                                                           : Way::kNone;
+      if (files_[place.file].load(std::memory_order_acquire) == nullptr) return Way::kNone;
+      return local.ours ? Way::kMemory : Way::kFile;
+    case direct::RegionKind::kHere:
     case direct::RegionKind::kProcess:
       return process_denied_.load(std::memory_order_relaxed) ? Way::kNone : Way::kProcess;
   }
@@ -75,7 +76,7 @@ DirectPath::Way DirectPath::WayTo(const Place& place) const {
 
 std::byte* DirectPath::At(const Place& place, uint64_t address) const {
   if (place.kind != direct::RegionKind::kFile) return Pointer(address);
-  return files_[place.file].load(std::memory_order_acquire) + place.file_offset +
+  return files_[place.file].load(std::memory_order_acquire)->data() + place.file_offset +
          (address - place.begin);
 }
 
@@ -89,15 +90,22 @@ DirectPath::Checked DirectPath::Check(const LocalRanges& local, const BatchView&
     const uint64_t length = batch.length(i);
     if (length == 0 || length > gate_->max_bytes() - checked.bytes) return {};
     checked.bytes += length;
-    range = local.Find(batch.local(i), length, range);
-    if (range == nullptr) return {};
-    const Place* const found = places_.Find(batch.remote(i), length, place);
-    if (found == nullptr) return {};
-    if (found == place) continue;
-    place = found;
-    const Way way = WayTo(*place);
-    if (way == Way::kNone || (i > 0 && way != checked.way)) return {};
-    checked.way = way;
+    const LocalRange* const here = local.Find(batch.local(i), length, range);
+    if (here == nullptr) return {};
+    const Place* const there = places_.Find(batch.remote(i), length, place);
+    if (there == nullptr) return {};
+    if (here == range && there == place) continue;
+    range = here;
+    place = there;
+    const Way way = WayBetween(*range, *place);
+    if (way == Way::kNone) return {};
+    if (i > 0 && way != checked.way) {
+      // One way for all: the kernel copies between mapped memory and files as well.
+      if (way == Way::kProcess || checked.way == Way::kProcess) return {};
+      checked.way = Way::kFile;
+    } else {
+      checked.way = way;
+    }
   }
   return checked;
 }
@@ -114,7 +122,7 @@ bool DirectPath::Copy(const LocalRanges& local, TransferDirection direction,
   if (checked.way == Way::kMemory) {
     CopyMemory(batch, read);
   } else {
-    copied = CopyProcess(batch, read);
+    copied = checked.way == Way::kFile ? CopyFile(batch, read) : CopyProcess(batch, read);
   }
   if (copied) gate_->Count(lane, read, checked.bytes, batch.count);
   gate_->Leave(lane);
@@ -143,6 +151,21 @@ void DirectPath::CopyMemory(const BatchView& batch, bool read) const {
   CopyBytes(next.target, next.source, next.length, /*streaming=*/false);
 }
 
+// A page that is not there is an error here, where a copy would end the process.
+bool DirectPath::CopyFile(const BatchView& batch, bool read) const {
+  const Place* place = nullptr;
+  for (size_t i = 0; i < batch.count; ++i) {
+    place = places_.Find(batch.remote(i), batch.length(i), place);
+    const int fd = files_[place->file].load(std::memory_order_acquire)->fd();
+    const auto at = static_cast<off_t>(place->file_offset + (batch.remote(i) - place->begin));
+    std::byte* const local = Pointer(batch.local(i));
+    const uint64_t length = batch.length(i);
+    const ssize_t moved = read ? pread(fd, local, length, at) : pwrite(fd, local, length, at);
+    if (moved < 0 || static_cast<uint64_t>(moved) != length) return false;
+  }
+  return true;
+}
+
 // The pid is the target's as long as its pidfd says that it lives: nobody can have been given it
 // before. It is looked at for every call; the kernel checks the rights.
 bool DirectPath::CopyProcess(const BatchView& batch, bool read) {
@@ -158,10 +181,9 @@ bool DirectPath::CopyProcess(const BatchView& batch, bool read) {
       bytes += length;
     }
     pollfd ended = {.fd = target_pidfd_.get(), .events = POLLIN, .revents = 0};
-    if (poll(&ended, 1, 0) != 0) return false;
-    const ssize_t moved =
-        read ? process_vm_readv(gate_->target_pid(), local, count, remote, count, 0)
-             : process_vm_writev(gate_->target_pid(), local, count, remote, count, 0);
+    if (target_pidfd_.valid() && poll(&ended, 1, 0) != 0) return false;
+    const ssize_t moved = read ? process_vm_readv(pid_, local, count, remote, count, 0)
+                               : process_vm_writev(pid_, local, count, remote, count, 0);
     if (moved < 0 && errno == EPERM) process_denied_.store(true, std::memory_order_relaxed);
     if (moved < 0 || static_cast<uint64_t>(moved) != bytes) return false;
   }
@@ -192,18 +214,18 @@ bool DirectPath::MapFor(const BatchView& batch, PeerFiles* files, int64_t deadli
 }
 
 absl::Status DirectPath::MapFile(uint32_t file, PeerFiles* files, int64_t deadline) {
-  HIXLD_ASSIGN_OR_RETURN(std::shared_ptr<const Mapping> mapping,
+  HIXLD_ASSIGN_OR_RETURN(std::shared_ptr<const PeerFile> mapped,
                          session_->GetDirectFile(grant_id_, file, files, deadline));
   for (const direct::Region& region : gate_->regions()) {
     if (region.kind == direct::RegionKind::kFile && region.file == file &&
-        region.file_offset + region.length > mapping->size()) {
+        region.file_offset + region.length > mapped->size()) {
       return Failed("hixld grants memory beyond the end of its file", {.object = "hixld"});
     }
   }
   MutexLock lock(&mutex_);
-  std::byte* const data = mapping->data();
-  mappings_[file] = std::move(mapping);
-  files_[file].store(data, std::memory_order_release);
+  const PeerFile* const raw = mapped.get();
+  mappings_[file] = std::move(mapped);
+  files_[file].store(raw, std::memory_order_release);
   return absl::OkStatus();
 }
 

@@ -35,8 +35,9 @@ class DirectPath {
   bool outdated() const { return gate_->outdated(); }
 
   // Copies the batch; false: nothing is known to have been copied, and the daemon has to do it or
-  // say what is wrong with it. That is so for whatever is not plainly allowed. No system call, no
-  // lock, no allocation, unless the target's memory is plain.
+  // say what is wrong with it. That is so for whatever is not plainly allowed, and for memory that
+  // is not there any more. No lock and no allocation; no system call between memory that this
+  // library or the daemon has mapped.
   bool Copy(const LocalRanges& local, TransferDirection direction, const BatchView& batch);
 
   // Asks for the files that the batch lies in; whether a Copy may succeed now that did not before.
@@ -50,7 +51,9 @@ class DirectPath {
     uint32_t file = 0;
     direct::RegionKind kind = direct::RegionKind::kFile;
   };
-  enum class Way { kNone, kMemory, kProcess };
+  // kFile: between memory of the program and a file, by the kernel, which tells of pages that are
+  // not there. kProcess: between plain memory, by the kernel as well.
+  enum class Way { kNone, kMemory, kFile, kProcess };
   struct Checked {
     Way way = Way::kNone;
     uint64_t bytes = 0;
@@ -64,10 +67,11 @@ class DirectPath {
   DirectPath(std::shared_ptr<Session> session, uint64_t channel_id, Session::DirectGrant grant,
              std::unique_ptr<direct::Copier> gate);
   Checked Check(const LocalRanges& local, const BatchView& batch) const;
-  Way WayTo(const Place& place) const;
+  Way WayBetween(const LocalRange& local, const Place& place) const;
   std::byte* At(const Place& place, uint64_t address) const;
   Block BlockOf(const BatchView& batch, size_t index, bool read, const Place** last) const;
   void CopyMemory(const BatchView& batch, bool read) const;
+  bool CopyFile(const BatchView& batch, bool read) const;
   bool CopyProcess(const BatchView& batch, bool read);
   absl::Status MapFile(uint32_t file, PeerFiles* files, int64_t deadline);
 
@@ -77,14 +81,16 @@ class DirectPath {
   const UniqueFd target_pidfd_;
   const std::unique_ptr<direct::Copier> gate_;
   const RangeTable<Place> places_;
-  // Where each file is mapped; nullptr: not yet.
-  std::vector<std::atomic<std::byte*>> files_;
+  // nullptr: not mapped yet.
+  std::vector<std::atomic<const PeerFile*>> files_;
+  // Whose plain memory is copied.
+  const pid_t pid_;
   // The kernel forbids copying the target's plain memory.
   std::atomic<bool> process_denied_{false};
 
   Mutex mutex_;
   // What keeps them mapped.
-  std::vector<std::shared_ptr<const Mapping>> mappings_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::shared_ptr<const PeerFile>> mappings_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace hixld::client

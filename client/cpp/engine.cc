@@ -29,7 +29,7 @@ void SetProfile(const EngineOptions& options, v1::EngineProfile* profile) {
 
 }  // namespace
 
-absl::StatusOr<std::string> Engine::ProductOf(Connection& connection, int32_t device_id) {
+absl::StatusOr<DeviceFacts> Engine::FactsOf(Connection& connection, int32_t device_id) {
   absl::Status status;
   for (int attempt = 0; attempt < 2; ++attempt) {
     HIXLD_ASSIGN_OR_RETURN(const std::shared_ptr<Session> session,
@@ -38,14 +38,20 @@ absl::StatusOr<std::string> Engine::ProductOf(Connection& connection, int32_t de
     request.set_device_id(device_id);
     v1::GetDeviceResponse response;
     status = session->rpc().GetDevice(request, &response, MonotonicNanos() + kControlTimeout);
-    if (status.ok()) return response.product();
+    if (status.ok()) {
+      // A daemon of an earlier release tells by the product alone.
+      const bool named = !response.product().empty() && response.product() != "host";
+      return DeviceFacts{.product = response.product(),
+                         .present = response.present() || named,
+                         .devices = {response.devices().begin(), response.devices().end()}};
+    }
     if (!IsSessionLost(status)) break;
     session->MarkLost(std::string(status.message()));
   }
   if (IsSessionLost(status)) return status;
   // A daemon of an earlier release does not tell.
   Log(LogLevel::kInfo, absl::StrCat("product of device ", device_id, ": ", status.message()));
-  return std::string();
+  return DeviceFacts{.present = true};
 }
 
 absl::StatusOr<std::shared_ptr<Engine>> Engine::Open(EngineConfig config) {

@@ -37,6 +37,13 @@ struct EngineConfig {
   DaemonAddress daemon;
 };
 
+// What the daemon knows of a device.
+struct DeviceFacts {
+  std::string product;  // "" where it does not say
+  bool present = false;
+  std::vector<int32_t> devices;  // physical ids of those that are there
+};
+
 struct QueryArgs {
   uint32_t max_results = UINT32_MAX;
   bool skip_waiting = false;
@@ -57,9 +64,9 @@ class Engine : private Recoverable {
   // Stops the background connects, then releases everything in the daemon.
   ~Engine() override;
 
-  // The product of a device of the daemon behind `connection`; "" where it does not say. FAILED:
-  // no daemon. The session that it opens lives as long as `connection` is held.
-  static absl::StatusOr<std::string> ProductOf(Connection& connection, int32_t device_id);
+  // A device, by its physical id, as the daemon behind `connection` has it. FAILED: no daemon. The
+  // session that it opens lives as long as `connection` is held.
+  static absl::StatusOr<DeviceFacts> FactsOf(Connection& connection, int32_t device_id);
 
   // The name under which peers reach it.
   std::string id() const;

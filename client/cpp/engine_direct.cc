@@ -27,9 +27,11 @@ bool Engine::PublishLocal() {
   const int64_t start = MonotonicNanos();
   if (start < next_publish_ns_) return false;
   std::vector<LocalRange> ranges;
-  for (const MemoryRange& range : memory_.UsableHostRanges()) {
-    if (!IsMapped(range.address, range.address + range.length)) continue;
-    ranges.push_back({.begin = range.address, .end = range.address + range.length});
+  for (const UsableRange& usable : memory_.UsableHostRanges()) {
+    const uint64_t begin = usable.range.address;
+    const uint64_t end = begin + usable.range.length;
+    if (!IsMapped(begin, end)) continue;
+    ranges.push_back({.begin = begin, .end = end, .ours = usable.pool});
   }
   direct_.SetLocal(std::make_shared<const LocalRanges>(std::move(ranges)));
   const int64_t end = MonotonicNanos();

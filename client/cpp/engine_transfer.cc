@@ -60,7 +60,6 @@ absl::Status UnknownRequest(uint64_t request) {
 template <typename Send>
 absl::Status Engine::Carry(const std::string& remote, TransferDirection direction,
                            const BatchView& batch, int64_t deadline, Send send) {
-  const Use use(this, remote);
   absl::Status status;
   for (int attempt = 0; attempt < 2; ++attempt) {
     HIXLD_ASSIGN_OR_RETURN(const Attachment live, LinkedTo(remote, deadline));
@@ -80,6 +79,7 @@ absl::Status Engine::Carry(const std::string& remote, TransferDirection directio
 absl::Status Engine::Transfer(const std::string& remote, TransferDirection direction,
                               const BatchView& batch, int32_t timeout_ms) {
   HIXLD_RETURN_IF_ERROR(CheckTimeout(timeout_ms));
+  const Use use(this, remote);
   // A grant is there only while the link is, and covers nothing that would be refused.
   const TransferTrace trace = Trace(remote, direction, batch);
   if (direct_.TryCopy(remote, direction, batch)) {
@@ -107,6 +107,7 @@ absl::Status Engine::Transfer(const std::string& remote, TransferDirection direc
 absl::StatusOr<uint64_t> Engine::Submit(const std::string& remote, TransferDirection direction,
                                         const BatchView& batch, const void* user_data) {
   HIXLD_RETURN_IF_ERROR(CheckAddresses(batch));
+  const Use use(this, remote);
   uint64_t request = 0;
   TransferTrace trace = Trace(remote, direction, batch);
   HIXLD_RETURN_IF_ERROR(

@@ -4,7 +4,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "client/cpp/devices.h"
+#include "client/cpp/log.h"
 #include "client/cpp/options.h"
 #include "proto/base/endpoint.h"
 #include "proto/base/status.h"
@@ -13,6 +15,7 @@
 namespace hixl {
 namespace {
 
+using hixld::client::DeviceFacts;
 using hixld::client::Engine;
 using hixld::client::EngineConfig;
 using hixld::client::OptionMap;
@@ -26,6 +29,35 @@ OptionMap ToOptionMap(const std::map<AscendString, AscendString>& options) {
   OptionMap plain;
   for (const auto& [key, value] : options) plain[ToString(key)] = ToString(value);
   return plain;
+}
+
+// An engine without a device transfers host memory; who has named the device is told.
+absl::Status WithoutDevice(const EngineConfig& config, const DeviceFacts& facts, bool named,
+                           const OptionsContext& context) {
+  const std::string known =
+      facts.devices.empty() ? "none: hixld has no devices" : absl::StrJoin(facts.devices, ", ");
+  if (config.options.generates_endpoints) {
+    return hixld::ParamInvalid(
+        absl::StrCat("LocalCommRes 1.3 has no endpoint_list, and device ", config.device_id,
+                     ", for which one could be generated, is not there"),
+        {.object = absl::StrCat("device ", config.device_id),
+         .option = "LocalCommRes",
+         .allowed =
+             absl::StrCat("net_instance_id and endpoint_list, or one of the devices: ", known)});
+  }
+  std::vector<std::string> origin;
+  if (named) origin.push_back("InitializeExtArgs.device_id");
+  for (const char* variable : {"ASCEND_DEVICE_ID", "ASCEND_RT_VISIBLE_DEVICES"}) {
+    const std::string value = context.getenv(variable).value_or("");
+    if (!value.empty()) origin.push_back(absl::StrCat(variable, "=", value));
+  }
+  if (origin.empty()) return absl::OkStatus();
+  hixld::client::Log(
+      hixld::client::LogLevel::kWarning,
+      absl::StrCat("engine ", config.local_engine, " is bound to device ", config.device_id, " (",
+                   absl::StrJoin(origin, ", "),
+                   "), which is not there: it can transfer host memory only; allowed: ", known));
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -47,6 +79,8 @@ absl::Status Hixl::HixlImpl::Initialize(const AscendString& local_engine,
                                         const std::map<AscendString, AscendString>& options,
                                         const InitializeExtArgs& args) {
   hixld::MutexLock initializing(&initialize_mutex_);
+  // A value of HIXL_LOG_LEVEL that means nothing is told now.
+  hixld::client::LogEnabled(hixld::client::LogLevel::kError);
   OptionsContext context = OptionsContext::System();
   const std::shared_ptr<Engine> running = Current();
   if (running != nullptr) context.soc_name = running->product();
@@ -63,11 +97,15 @@ absl::Status Hixl::HixlImpl::Initialize(const AscendString& local_engine,
   HIXLD_ASSIGN_OR_RETURN(config.daemon, hixld::client::FindDaemon());
   // Held until the engine is open, so that both use one session.
   const auto connection = hixld::client::Connection::Get(config.daemon);
-  HIXLD_ASSIGN_OR_RETURN(config.product, Engine::ProductOf(*connection, config.device_id));
+  HIXLD_ASSIGN_OR_RETURN(const DeviceFacts device, Engine::FactsOf(*connection, config.device_id));
+  config.product = device.product;
   if (!config.product.empty()) {
     // The product may decide which engine it is, and so what is allowed (contract 3.3).
     context.soc_name = config.product;
     HIXLD_ASSIGN_OR_RETURN(config.options, ParseOptions(given, context));
+  }
+  if (!device.present) {
+    HIXLD_RETURN_IF_ERROR(WithoutDevice(config, device, args.device_id >= 0, context));
   }
   HIXLD_ASSIGN_OR_RETURN(std::shared_ptr<Engine> engine, Engine::Open(std::move(config)));
   hixld::MutexLock lock(&mutex_);

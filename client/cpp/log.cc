@@ -34,8 +34,13 @@ int CurrentLevel() {
   if (current != kUnset) return current;
   LogLevel level = LogLevel::kWarning;
   const char* text = std::getenv("HIXL_LOG_LEVEL");
-  if (text != nullptr) ParseLogLevel(text, &level);
-  g_level.compare_exchange_strong(current, static_cast<int>(level), std::memory_order_relaxed);
+  const bool known = text == nullptr || *text == '\0' || ParseLogLevel(text, &level);
+  const bool first =
+      g_level.compare_exchange_strong(current, static_cast<int>(level), std::memory_order_relaxed);
+  if (first && !known) {
+    Log(LogLevel::kWarning, absl::StrCat("HIXL_LOG_LEVEL is \"", text,
+                                         "\", taken as WARN; allowed: DEBUG, INFO, WARN, ERROR"));
+  }
   return g_level.load(std::memory_order_relaxed);
 }
 

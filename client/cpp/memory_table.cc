@@ -65,8 +65,8 @@ Registration* MemoryTable::Get(uint64_t handle) {
   return found == registrations_.end() ? nullptr : &found->second;
 }
 
-std::vector<MemoryRange> MemoryTable::UsableHostRanges() const {
-  std::vector<MemoryRange> ranges;
+std::vector<UsableRange> MemoryTable::UsableHostRanges() const {
+  std::vector<UsableRange> ranges;
   ranges.reserve(host_.size());
   for (const auto& [address, handle] : host_) {
     const Registration& entry = registrations_.at(handle);
@@ -76,7 +76,7 @@ std::vector<MemoryRange> MemoryTable::UsableHostRanges() const {
       const MemoryRange& device = registrations_.at(std::prev(next)->second).range;
       if (device.address + device.length > address) continue;
     }
-    ranges.push_back(entry.range);
+    ranges.push_back({.range = entry.range, .pool = entry.backing.arena != nullptr});
   }
   return ranges;
 }

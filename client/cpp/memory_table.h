@@ -46,6 +46,11 @@ struct Registration {
   bool leaving = false;    // is being deregistered
 };
 
+struct UsableRange {
+  MemoryRange range;
+  bool pool = false;  // a buffer of the daemon's pool
+};
+
 // Not thread-safe: its owner locks.
 class MemoryTable {
  public:
@@ -61,7 +66,7 @@ class MemoryTable {
 
   // Host ranges that the daemon has and keeps, by address; without those that device ranges
   // overlap, which a look-up would find first.
-  std::vector<MemoryRange> UsableHostRanges() const;
+  std::vector<UsableRange> UsableHostRanges() const;
 
   // Everything, in order of registration. The registrations may be changed, not their ranges.
   std::map<uint64_t, Registration>& registrations() { return registrations_; }

@@ -332,6 +332,7 @@ absl::Status SelectKind(const OptionsContext& context, bool fabric, const Option
     HIXLD_RETURN_IF_ERROR(CheckFilter(resources, parsed->protocols));
   }
   parsed->net_instance_id = resources.net_instance_id;
+  parsed->generates_endpoints = resources.version == "1.3" && resources.endpoints.empty();
   SetEndpoints(resources, parsed);
   const auto choose = [&](EngineKind kind, std::string reason) {
     parsed->kind = kind;

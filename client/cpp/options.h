@@ -64,6 +64,8 @@ struct EngineOptions {
   // generates them.
   std::vector<std::string> endpoints;
   std::string net_instance_id;
+  // LocalCommRes 1.3 leaves the list of endpoints to be made for the device (contract 3.4).
+  bool generates_endpoints = false;
   // HCCL_INTRA_ROCE_ENABLE=1: of generated endpoints only RoCE is kept.
   bool force_roce = false;
   FabricMemoryOptions fabric;

@@ -12,25 +12,25 @@
 
 namespace hixld::client {
 
-absl::StatusOr<std::shared_ptr<const Mapping>> PeerFiles::Map(int fd, uint64_t size) {
+absl::StatusOr<std::shared_ptr<const PeerFile>> PeerFiles::Map(UniqueFd fd, uint64_t size) {
   struct stat about;
-  if (fstat(fd, &about) != 0) return ErrnoError(errno, "fstat of a peer's memory");
+  if (fstat(fd.get(), &about) != 0) return ErrnoError(errno, "fstat of a peer's memory");
   if (size == 0 || static_cast<uint64_t>(about.st_size) < size) {
     return Failed(absl::StrCat("a peer's memory has ", about.st_size, " bytes, not ", size),
                   {.object = "memory of a peer"});
   }
   MutexLock lock(&mutex_);
   std::erase_if(known_, [](const auto& entry) { return entry.second.expired(); });
-  std::weak_ptr<const Mapping>& known = known_[{about.st_dev, about.st_ino}];
-  std::shared_ptr<const Mapping> mapping = known.lock();
-  if (mapping != nullptr && mapping->size() >= size) return mapping;
-  HIXLD_ASSIGN_OR_RETURN(Mapping mapped, MapShared(fd, 0, size));
+  std::weak_ptr<const PeerFile>& known = known_[{about.st_dev, about.st_ino}];
+  std::shared_ptr<const PeerFile> file = known.lock();
+  if (file != nullptr && file->size() >= size) return file;
+  HIXLD_ASSIGN_OR_RETURN(Mapping mapped, MapShared(fd.get(), 0, size));
   // A child has no right to it, and must not keep the peer's memory alive. Without it the child
   // only has more than it needs.
   madvise(mapped.data(), mapped.size(), MADV_DONTFORK);
-  mapping = std::make_shared<const Mapping>(std::move(mapped));
-  known = mapping;
-  return mapping;
+  file = std::make_shared<const PeerFile>(std::move(fd), std::move(mapped));
+  known = file;
+  return file;
 }
 
 }  // namespace hixld::client

@@ -9,11 +9,11 @@ namespace hixld::client {
 namespace {
 
 // A fixed table of atomics, since the fork handler may neither lock nor allocate. A process has
-// one session per daemon socket; more than this many are not closed by children, which only
-// delays the release of what a dead parent owned.
+// one session per daemon socket, and a file for each peer whose memory it reaches; more than this
+// many are not closed by children, which only delays the release of what a dead parent owned.
 constexpr int kFree = -1;
 constexpr int kReserved = -2;
-std::array<std::atomic<int>, 64> g_fds;
+std::array<std::atomic<int>, 1024> g_fds;
 
 // Forks that lie between the first process that asked and this one.
 std::atomic<uint64_t> g_generation{0};

@@ -42,6 +42,9 @@ class RangeTable {
 struct LocalRange {
   uint64_t begin = 0;
   uint64_t end = 0;
+  // Mapped by this library, which keeps it so. Anything else the program may have unmapped, or
+  // made unreadable, since it was registered.
+  bool ours = false;
 };
 using LocalRanges = RangeTable<LocalRange>;
 

@@ -77,8 +77,8 @@ class Session {
   absl::StatusOr<DirectGrant> GetDirectGrant(uint64_t engine_handle, uint64_t channel_id,
                                              int64_t deadline);
   // The whole of a memfd that the grant names, mapped; `known` may have it already.
-  absl::StatusOr<std::shared_ptr<const Mapping>> GetDirectFile(uint64_t grant_id, uint32_t file,
-                                                               PeerFiles* known, int64_t deadline);
+  absl::StatusOr<std::shared_ptr<const PeerFile>> GetDirectFile(uint64_t grant_id, uint32_t file,
+                                                                PeerFiles* known, int64_t deadline);
 
  private:
   using Message = hixl::fdchannel::v1::FdMessage;

@@ -32,7 +32,7 @@ enum State : uint32_t {
 enum class RegionKind : uint32_t {
   kFile = 0,     // at `file_offset` in the memfd number `file`, which the daemon hands over
   kProcess = 1,  // plain memory of the target's process: process_vm_readv and writev
-  kHere = 2,     // the target is the client itself: at `address`
+  kHere = 2,     // plain memory of the client itself: as kProcess, with its own pid
 };
 
 struct Region {

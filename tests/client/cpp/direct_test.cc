@@ -86,20 +86,25 @@ TEST_CASE("readers see a whole value, and what was replaced is freed when nobody
 TEST_CASE("a file is mapped once, for as long as somebody has it") {
   PeerFiles files;
   const UniqueFd first = std::move(*CreateSealedMemfd("test", 8192));
-  const UniqueFd same(dup(first.get()));
   const UniqueFd other = std::move(*CreateSealedMemfd("test", 4096));
-  auto mapping = files.Map(first.get(), 8192);
-  REQUIRE(mapping.ok());
-  CHECK(*files.Map(same.get(), 8192) == *mapping);
-  CHECK(*files.Map(same.get(), 4096) == *mapping);
-  CHECK(*files.Map(other.get(), 4096) != *mapping);
-  (*mapping)->data()[8191] = std::byte{7};
-  mapping = files.Map(other.get(), 4096);
-  CHECK((*files.Map(first.get(), 8192))->data()[8191] == std::byte{7});
+  const auto map = [&files](const UniqueFd& fd, uint64_t size) {
+    return files.Map(UniqueFd(dup(fd.get())), size);
+  };
+  auto file = map(first, 8192);
+  REQUIRE(file.ok());
+  CHECK(*map(first, 8192) == *file);
+  CHECK(*map(first, 4096) == *file);
+  CHECK(*map(other, 4096) != *file);
+  (*file)->data()[8191] = std::byte{7};
+  char last = 0;
+  CHECK(pread((*file)->fd(), &last, 1, 8191) == 1);
+  CHECK(last == 7);
+  file = map(other, 4096);
+  CHECK((*map(first, 8192))->data()[8191] == std::byte{7});
   // Shorter than was said: touching it would be fatal.
-  CHECK_FALSE(files.Map(first.get(), 8193).ok());
-  CHECK_FALSE(files.Map(first.get(), 0).ok());
-  CHECK_FALSE(files.Map(-1, 4096).ok());
+  CHECK_FALSE(map(first, 8193).ok());
+  CHECK_FALSE(map(first, 0).ok());
+  CHECK_FALSE(files.Map(UniqueFd(), 4096).ok());
 }
 
 TEST_CASE("usable are host ranges that the daemon has and keeps") {
@@ -119,7 +124,10 @@ TEST_CASE("usable are host ranges that the daemon has and keeps") {
   add(0xb000, 0x1000, MemoryKind::kHost, 6);
   add(0xc000, 0x1000, MemoryKind::kDevice, 7);
   std::vector<uint64_t> addresses;
-  for (const MemoryRange& range : table.UsableHostRanges()) addresses.push_back(range.address);
+  for (const UsableRange& usable : table.UsableHostRanges()) {
+    addresses.push_back(usable.range.address);
+    CHECK_FALSE(usable.pool);
+  }
   CHECK(addresses == std::vector<uint64_t>{0x1000, 0x3000, 0xb000});
 }
 

@@ -12,6 +12,7 @@
 
 #include "client/cpp/daemon_address.h"
 #include "proto/base/clock.h"
+#include "proto/base/status.h"
 #include "tests/client/cpp/fake_daemon.h"
 
 namespace hixld::client {
@@ -125,6 +126,14 @@ TEST_CASE("a daemon is started unless that is forbidden") {
   CHECK(FindDaemon()->socket.front() == '/');
   setenv("HIXLD_NO_AUTOSTART", "1", 1);
   CHECK_FALSE(FindDaemon()->may_start);
+  setenv("HIXLD_NO_AUTOSTART", "0", 1);
+  CHECK(FindDaemon()->may_start);
+  for (const char* unclear : {"yes", "true", "11", " 1"}) {
+    setenv("HIXLD_NO_AUTOSTART", unclear, 1);
+    const absl::Status status = FindDaemon().status();
+    CHECK(ApiCodeOf(status) == ApiCode::kParamInvalid);
+    CHECK(ErrorInfoOf(status).option == "HIXLD_NO_AUTOSTART");
+  }
   unsetenv("HIXLD_SOCKET");
   unsetenv("HIXLD_NO_AUTOSTART");
 }
