@@ -70,7 +70,7 @@ def ended(made, request, seconds=20):
 
 
 def outcome(made, peer, op, descs):
-    # Of an asynchronous transfer: what a range that is not registered is told as, now or by its status.
+    # Of an asynchronous transfer: the code that it was refused with, else the name of its end.
     status, request = made.transfer_async(peer, op, descs)
     return ended(made, request)[1] if status == 0 else status
 

@@ -34,6 +34,16 @@ def pair(nodes, peer):
     return make
 
 
+# What a call is told, and the end of an accepted request.
+ASYNC = """
+status, request = engine.transfer_async(remote, hixl.TransferOp.READ, descriptors(pieces))
+state = hixl.TransferStatus.WAITING if status == 0 else None
+while state == hixl.TransferStatus.WAITING:
+    _, state = engine.get_transfer_status(request)
+[status, 0 if status else 1, state and state.name]
+"""
+
+
 def relayed(node):
     with node.rpc() as rpc:
         return sum(engine.transfers_relayed for engine in rpc.admin("ListEngines").engines)
@@ -118,6 +128,33 @@ def test_1_11_small_pieces_are_packed_and_large_ones_split(pair):
     assert here.run(crcs, name=local.name)[-1] == 0, "what lies between the pieces is untouched"
 
 
+def test_1_11_the_pool_holds_num_buffers_of_size_mb(daemon, peer):
+    """NUM x SIZE MiB are under way at most: who needs more buffers than are free waits for them."""
+    node = daemon(config={"devices": {"sim": {"copy_bandwidth": "16MiB"}}})
+    here, there = peer(node, options={"BufferPool": "4:2"}), peer(node)
+    assert here.connect(there.engine) == SUCCESS
+    outcome = here.run("""
+import threading, time
+size = 12 << 20
+device = engine.allocate(size, mem_type=hixl.MemType.MEM_DEVICE)
+engine.register_mem(hixl.MemDesc(device.address, size), hixl.MemType.MEM_DEVICE)
+def move(nbytes, ms):
+    return engine.transfer_sync(remote, hixl.TransferOp.WRITE, descriptors([(device.address, target, nbytes)]), ms)
+def beside(nbytes):
+    # Of a transfer of so many bytes and a small one that comes a moment later.
+    first = []
+    thread = threading.Thread(target=lambda: first.append(move(nbytes, 30000)))
+    thread.start()
+    time.sleep(0.05)
+    second = move(4096, 100)
+    thread.join()
+    return [*first, second]
+[beside(4 << 20), beside(size)]
+""", timeout=90, remote=there.engine, target=there.memory(12 * MIB, "plain", register=False).address)
+    # Two buffers of 2 MiB leave room for others; twelve would be needed where there are four.
+    assert outcome == [[SUCCESS, SUCCESS], [SUCCESS, TIMEOUT]]
+
+
 def test_1_11_a_relayed_batch_is_of_one_kind(pair):
     here, there = pair()
     device = here.run("""
@@ -174,16 +211,42 @@ def test_1_9_asynchronous_transfers_are_never_relayed(pair):
     here, there = pair()
     local, remote = here.memory(4096), there.memory(4096, "plain", seed=1, register=False)
     before = local.crc()
-    outcome = here.run("""
-status, request = engine.transfer_async(remote, hixl.TransferOp.READ, descriptors(pieces))
-state = hixl.TransferStatus.WAITING
-while status == 0 and state == hixl.TransferStatus.WAITING:
-    status, state = engine.get_transfer_status(request)
-[status, state.name]
-""", remote=there.engine, pieces=[(local.address, remote.address, 4096)])
-    assert outcome[0] != SUCCESS or outcome[1] == "FAILED"
+    pieces = [(local.address, remote.address, 4096)]
+    assert here.run(ASYNC, remote=there.engine, pieces=pieces) == [PARAM_INVALID, 0, None]
     assert local.crc() == before
     assert relayed(here.daemon) == 0
+
+
+def test_1_9_asynchronous_transfers_of_deregistered_memory(pair):
+    here, there = pair()
+    local, remote = here.memory(4096), there.memory(4096, "plain", seed=1)
+    pieces = [(local.address, remote.address, 4096)]
+    for _ in range(3):
+        assert here.run(ASYNC, remote=there.engine, pieces=pieces)[::2] == [SUCCESS, "COMPLETED"]
+    before = local.crc()
+    assert there.run("engine.deregister_mem(handle)", handle=remote.handle) == SUCCESS
+    # Another node may hear of it a moment later; then the transfer fails there.
+    status, _, state = here.run(ASYNC, remote=there.engine, pieces=pieces)
+    assert status == PARAM_INVALID or (here.daemon is not there.daemon and state == "FAILED")
+    assert here.run(ASYNC, remote=there.engine, pieces=pieces) == [PARAM_INVALID, 0, None]
+    assert there.run("engine.register_mem(hixl.MemDesc(a, 4096), hixl.MemType.MEM_HOST)[0]", a=remote.address) == SUCCESS
+    assert here.run(ASYNC, remote=there.engine, pieces=pieces)[::2] == [SUCCESS, "COMPLETED"]
+    assert local.crc() == before == remote.crc()
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_b11_without_a_relay_deregistered_memory_is_invalid(pair, op):
+    here, there = pair(HIXL_ENGINE, HIXL_ENGINE)
+    local, remote = here.memory(MIB), there.memory(MIB, "plain", seed=3)
+    piece = (local.address, remote.address, MIB)
+    assert move(here, there, op, [piece]) == SUCCESS
+    before = local.crc(), remote.crc()
+    assert there.run("engine.deregister_mem(handle)", handle=remote.handle) == SUCCESS
+    # A large one that overtakes the news from another node may have moved in parts before it was refused.
+    outcome = move(here, there, op, [piece])
+    assert outcome == PARAM_INVALID or (here.daemon is not there.daemon and outcome == FAILED)
+    assert move(here, there, op, [piece]) == PARAM_INVALID
+    assert (local.crc(), remote.crc()) == before
 
 
 def test_1_11_waiting_for_a_buffer_counts_against_the_timeout(daemon, peer):

@@ -281,3 +281,17 @@ ends = [ended(here, request) for _, request in requests]
 [[status for status, _ in requests], full, 'channel_pool.max_channel' in text,
  here.transfer_sync(servers[3][0], READ, [piece(local, servers[3][1], 64)], 5000)]
 """) == [[SUCCESS] * 3, RESOURCE_EXHAUSTED, True, SUCCESS]
+
+
+def test_links_with_direct_copies_are_not_idle(run):
+    # Small transfers that the program copies by itself count as use, too: others are evicted.
+    assert run(POOL + """
+here = pooled(4, 0.75, 0.25)
+local = memory(64)
+register(here, local, 64)
+servers = [server(i + 1) for i in range(4)]
+def move(i):
+    return here.transfer_sync(servers[i][0], READ, [piece(local, servers[i][1], 64)], 5000)
+statuses = [move(i) for i in (0, 1, 2)] + [move(0) for _ in range(20)] + [move(3)]
+[list(set(statuses)), [here.disconnect(name) for name, _ in servers]]
+""") == [[SUCCESS], [SUCCESS, NOT_CONNECTED, NOT_CONNECTED, SUCCESS]]

@@ -45,7 +45,7 @@ def with_pkg_config(moved, tmp_path_factory):
     build = tmp_path_factory.mktemp("pkgconfig")
     environment = {**os.environ, "PKG_CONFIG_PATH": str(moved / "lib/pkgconfig")}
     flags = checked(["pkg-config", "--cflags", "--libs", "cann_hixl"], env=environment).split()
-    for name in ("server", "client"):
+    for name in ("server", "client", "one_process"):
         checked(["g++", "-std=c++14", SAMPLES / f"{name}.cc", "-o", build / name, *flags, "-pthread",
                  f"-Wl,-rpath,{moved}/lib"])
     return build
@@ -97,6 +97,15 @@ def test_static_library_with_cmake(with_cmake, daemon):
     assert checked([with_cmake / "client_static", server.engine, server.address, 4096, "host", "read"],
                    env=node.environment(), timeout=60).strip() == server.sum
     server.end()
+
+
+@pytest.mark.parametrize("direction", ["read", "write"])
+@pytest.mark.parametrize("local", ["host", "device"])
+@pytest.mark.parametrize("remote", ["host", "device"])
+def test_one_process_with_two_engines_on_two_devices(programs, daemon, direction, local, remote):
+    names = [f"127.0.0.1:{free_port()}" for _ in range(2)]
+    assert checked([programs / "one_process", *names, local, remote, direction], env=daemon().environment(),
+                   timeout=60) == f"{(1 << 20) + 1}\n"
 
 
 def test_one_process_with_two_engines(with_cmake, daemon):
