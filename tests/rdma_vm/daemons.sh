@@ -102,7 +102,7 @@ PY
 }
 
 every_byte() {
-  start here rxe0 rdma.fallback_after=1s && start there rxe1 || return 1
+  start here rxe0 rdma.fallback_after=5s && start there rxe1 || return 1
   bench "${checked[@]}" --block 4K,64K,1M --batch 1,5 --op read,write --layout scattered || return 1
   bench "${checked[@]}" --memory memfd --block 3M --op mix || return 1
   local rdma tcp transport detail
@@ -111,12 +111,12 @@ every_byte() {
   echo "bytes over RDMA $rdma, over TCP $tcp; link over $transport; $detail"
   # What comes before the first queue pair is up may go over TCP.
   [ "$transport" = rdma ] && [ -z "$detail" ] && [ "$rdma" -gt 40000000 ] &&
-    [ $((tcp * 1000)) -lt "$rdma" ]
+    [ $((tcp * 20)) -lt "$rdma" ]
 }
 
 # A target process and its daemon take no part in READs: its workers are not even woken.
 no_processor_time() {
-  start here rxe0 rdma.fallback_after=1s && start there rxe1 && serve || return 1
+  start here rxe0 rdma.fallback_after=5s && start there rxe1 && serve || return 1
   initiator --op read --block 1M --batch 8 --duration 200s --rounds 1 --warmup 1ms >/dev/null 2>&1 &
   local code bench=$!
   python3 - "${pid[there]}" $bench <<'PY'
@@ -163,7 +163,7 @@ PY
 }
 
 traffic_classes() {
-  start here rxe0 rdma.fallback_after=1s && start there rxe1 || return 1
+  start here rxe0 rdma.fallback_after=5s && start there rxe1 || return 1
   bench "${checked[@]}" --block 64K --setting RdmaTrafficClass=160 --setting RdmaServiceLevel=3 ||
     return 1
   ctl here links | tee "$work/links"
@@ -172,7 +172,7 @@ traffic_classes() {
 }
 
 fall_back() {
-  start here rxe0 rdma.fallback_after=1s && start there rxe1 'node.transports=[tcp]' || return 1
+  start here rxe0 rdma.fallback_after=5s && start there rxe1 'node.transports=[tcp]' || return 1
   bench "${checked[@]}" --block 64K,1M || return 1
   local said
   said=$(links)
@@ -198,7 +198,7 @@ without_a_device() {
 
 # The wire is cut for a while: transfers move to TCP (which goes another way) and return.
 port_down() {
-  start here rxe0 rdma.fallback_after=1s && start there rxe1 && serve || return 1
+  start here rxe0 rdma.fallback_after=5s && start there rxe1 && serve || return 1
   local before bench over=false try
   before=$(wire_bytes)
   initiator --check --op read --block 1M --duration 8s --rounds 1 --warmup 1ms >"$work/said" 2>&1 &
@@ -225,7 +225,7 @@ port_down() {
 }
 
 peer_killed() {
-  start here rxe0 rdma.fallback_after=1s && start there rxe1 && serve || return 1
+  start here rxe0 rdma.fallback_after=5s && start there rxe1 && serve || return 1
   local before begin code
   before=$(wire_bytes)
   initiator --op write --block 1M --duration 100s --rounds 1 --warmup 1ms >"$work/said" 2>&1 &
@@ -246,7 +246,8 @@ peer_killed() {
 
 too_little_memlock() {
   wrapper=(setpriv --bounding-set -ipc_lock --inh-caps -ipc_lock prlimit --memlock=65536:65536 --)
-  start here rxe0 rdma.fallback_after=1500ms || return 1
+  # Another setting than before, so that the daemon is started anew.
+  start here rxe0 rdma.fallback_after=5100ms || return 1
   wrapper=()
   start there rxe1 && bench "${checked[@]}" --block 1M || return 1
   local said
@@ -259,7 +260,7 @@ too_little_memlock() {
 }
 
 doctor() {
-  start here rxe0 rdma.fallback_after=1s || return 1
+  start here rxe0 rdma.fallback_after=5s || return 1
   ctl here doctor | tee "$work/said"
   grep -q 'rdma port rxe0:1 *good' "$work/said" && grep -q 'rdma gids rxe0:1 *good' "$work/said"
 }
