@@ -371,7 +371,8 @@ absl::Status AppImpl::StartRpc() {
                          .max_regions_per_session = config_.limits.max_regions_per_session}));
   services.push_back(MakeAdminService(std::move(sources)));
   HIXLD_ASSIGN_OR_RETURN(
-      rpc_, RpcServer::Start({.path = options_.socket_path,
+      rpc_, RpcServer::Start(control_.get(),
+                             {.path = options_.socket_path,
                               .mode = config_.socket.mode,
                               .group = group_,
                               .max_message_bytes = config_.limits.max_rpc_message_bytes},

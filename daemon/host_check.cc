@@ -5,7 +5,9 @@
 #include <sys/socket.h>
 
 #include <cstring>
+#include <filesystem>
 #include <set>
+#include <system_error>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/match.h"
@@ -51,8 +53,13 @@ absl::StatusOr<gid_t> SocketGroup(const Config& config) {
                       {.object = "socket.group", .option = "socket.group"});
 }
 
-std::vector<std::string> MissingFromHost(const Config& config) {
+std::vector<std::string> MissingFromHost(const Config& config, const std::string& socket_path) {
   std::vector<std::string> lines;
+  const std::filesystem::path directory = std::filesystem::path(socket_path).parent_path();
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(directory, ignored)) {
+    lines.push_back(absl::StrCat("socket.path: there is no directory ", directory.string()));
+  }
   if (config.tcp.interfaces.empty() && config.node.data_address.empty()) return lines;
   const HostNetwork network = ReadNetwork();
   for (const std::string& name : config.tcp.interfaces) {

@@ -16,8 +16,9 @@ namespace hixld {
 // does not know.
 absl::StatusOr<gid_t> SocketGroup(const Config& config);
 
-// One line for each address or network interface that the configuration names and this host does
-// not have. They may come later, so that this stops no start.
-std::vector<std::string> MissingFromHost(const Config& config);
+// One line for each address, network interface or directory that the configuration names and this
+// host does not have. They may come later, so that this stops no start. `socket_path`: where the
+// daemon would listen.
+std::vector<std::string> MissingFromHost(const Config& config, const std::string& socket_path);
 
 }  // namespace hixld

@@ -49,15 +49,21 @@ struct Flags {
   bool check_config = false;
 };
 
+// A variable of a script that was never set would start another daemon than the one that is meant.
+std::string NotEmpty(const std::string& text) { return text.empty() ? "is empty" : ""; }
+
 void AddFlags(CLI::App* cli, Flags* flags) {
-  cli->add_option("--config", flags->config, "Configuration file; without it, the defaults");
-  cli->add_option("--socket", flags->socket, "Path of the gRPC socket (socket.path)");
+  cli->add_option("--config", flags->config, "Configuration file; without it, the defaults")
+      ->check(NotEmpty);
+  cli->add_option("--socket", flags->socket, "Path of the gRPC socket (socket.path)")
+      ->check(NotEmpty);
   cli->add_flag("--private", flags->private_daemon,
                 "Serve one user without any set-up and end after the last client");
   cli->add_option("--ready-fd", flags->ready_fd,
                   "Descriptor to write R to when serving, or one line that says why not");
   cli->add_option("--cluster-key-file", flags->cluster_key_file,
-                  "File with the key that the cluster's daemons share (security.cluster_key_file)");
+                  "File with the key that the cluster's daemons share (security.cluster_key_file)")
+      ->check(NotEmpty);
   cli->add_option("--set", flags->settings, "Set one configuration key: key=value; repeatable")
       ->allow_extra_args(false);
   cli->add_option("--log-level", flags->log_level, "debug, info, warn or error (log.level)")
@@ -166,7 +172,7 @@ int Serve(const Flags& flags, const Config& config) {
   auto key = ReadClusterKey(config);
   if (!key.ok()) return Fail(flags, key.status(), kExitUsage);
   options.cluster_key = std::move(*key);
-  const std::vector<std::string> missing = MissingFromHost(config);
+  const std::vector<std::string> missing = MissingFromHost(config, options.socket_path);
   if (flags.check_config) {
     const auto group = SocketGroup(config);
     if (!group.ok()) return Fail(flags, group.status(), kExitUsage);

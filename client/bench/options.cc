@@ -325,6 +325,11 @@ absl::Status ApplyKv(const Parser& parser, KvOptions& kv, InitiatorOptions& out)
 }
 
 absl::Status CheckInitiator(const Parser& parser, InitiatorOptions& out, bool async, bool sync) {
+  const auto printable = [](unsigned char c) { return c >= 0x20 && c < 0x7f; };
+  if (!std::all_of(out.label.begin(), out.label.end(), printable)) {
+    return ParamInvalid("--label: has bytes that are no printable ASCII",
+                        {.object = "--label", .allowed = "printable ASCII"});
+  }
   if (async && sync) return Conflict("--sync: cannot be used together with --async");
   if (parser.Given("--depth") && !async) return Conflict("--depth: needs --async");
   if (async && out.pause > 0) return Conflict("--pause: cannot be used together with --async");

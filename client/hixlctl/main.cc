@@ -76,6 +76,7 @@ void AddCommonOptions(CLI::App& app, Arguments* arguments) {
   app.add_option("--socket", arguments->socket,
                  "The daemon's socket; else $HIXLD_SOCKET, else the system service's, else this "
                  "user's private daemon's")
+      ->check([](const std::string& path) { return std::string(path.empty() ? "is empty" : ""); })
       ->type_name("PATH");
   app.add_option("--timeout", arguments->timeout, "How long to wait for an answer (5)")
       ->check(SecondsInRange())

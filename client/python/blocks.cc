@@ -32,12 +32,13 @@ constexpr char kSyncDoc[] =
 class Indices {
  public:
   Indices(const py::buffer& buffer, const std::string& name) : info_(buffer.request()) {
-    const char kind = info_.format.empty() ? '\0' : info_.format.back();
+    const char kind = KindOf(info_);
     const bool integers = std::string("iIlLqQnN").find(kind) != std::string::npos;
     const bool compact = info_.ndim == 1 && (info_.size <= 1 || info_.strides[0] == info_.itemsize);
     if (!integers || !compact || (info_.itemsize != 4 && info_.itemsize != 8)) {
       throw py::type_error(name +
-                           " must be a contiguous one-dimensional array of 32- or 64-bit integers");
+                           " must be a contiguous one-dimensional array of 32- or 64-bit integers "
+                           "in this machine's byte order");
     }
     const bool is_signed = std::string("ilqn").find(kind) != std::string::npos;
     if (info_.itemsize == 8) {

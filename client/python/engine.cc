@@ -145,11 +145,12 @@ class Arrays {
 
  private:
   static void Check(const py::buffer_info& info, const std::string& name) {
-    const char kind = info.format.empty() ? '\0' : info.format.back();
-    const bool integers = std::string("qQlLnN").find(kind) != std::string::npos;
+    const bool integers = std::string("qQlLnN").find(KindOf(info)) != std::string::npos;
     const bool compact = info.ndim == 1 && (info.size <= 1 || info.strides[0] == info.itemsize);
     if (!integers || info.itemsize != 8 || !compact) {
-      throw py::type_error(name + " must be a contiguous one-dimensional array of uint64");
+      throw py::type_error(
+          name +
+          " must be a contiguous one-dimensional array of uint64 in this machine's byte order");
     }
   }
 

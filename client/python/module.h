@@ -40,6 +40,15 @@ inline std::string FromAscend(const hixl::AscendString& text) {
   return std::string(text.GetString(), text.GetLength());
 }
 
+// The kind of a buffer's items, as struct spells it; '\0' for items in another machine's byte
+// order, which are never what they seem here.
+inline char KindOf(const pybind11::buffer_info& info) {
+  if (info.format.empty()) return '\0';
+  constexpr bool kLittle = __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__;
+  const std::string foreign = kLittle ? ">!" : "<";
+  return foreign.find(info.format.front()) == std::string::npos ? info.format.back() : '\0';
+}
+
 // A new Python object for the buffer.
 pybind11::object WrapBuffer(hixl::Buffer buffer);
 

@@ -17,7 +17,8 @@ constexpr char kStatusArgsDoc[] =
     "transfers that still wait.";
 constexpr char kResultDoc[] = "One result of get_all_transfer_status.";
 constexpr char kNotifyDoc[] =
-    "A short message to a peer; name and notify_msg have at most 1024 bytes each (UTF-8).";
+    "A short message to a peer; name and notify_msg have at most 1024 bytes each (UTF-8) "
+    "and end at the first NUL.";
 
 // What a peer sent need not be UTF-8; reading it must not raise.
 py::object Decoded(const hixl::AscendString& text) {

@@ -5,6 +5,8 @@
 #include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/impl/codegen/service_type.h>
 #include <grpcpp/resource_quota.h>
+#include <grpcpp/server_posix.h>
+#include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -12,8 +14,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "proto/base/private_name.h"
+#include "daemon/telemetry/log.h"
 #include "proto/base/status.h"
+#include "proto/base/unix_socket.h"
+#include "transports/loop/acceptor.h"
 
 namespace hixld {
 namespace {
@@ -21,6 +25,9 @@ namespace {
 // Calls on one connection at a time: more wait in the transport, so that one client cannot make
 // the daemon hold any number of requests.
 constexpr int kMaxCallsPerConnection = 1024;
+
+// What is kept for the daemon's own work when clients take all descriptors that they can get.
+constexpr int kSpareDescriptors = 64;
 
 class RpcServerImpl final : public RpcServer {
  public:
@@ -32,10 +39,20 @@ class RpcServerImpl final : public RpcServer {
     server_ = std::move(server);
     server_->GetHealthCheckService()->SetServingStatus(true);
   }
+  void Accept(Loop* loop, UniqueFd listener) {
+    acceptor_ = std::make_unique<Acceptor>(
+        loop, std::move(listener),
+        Acceptor::Options{.what = "a gRPC connection", .spare_descriptors = kSpareDescriptors},
+        [server = server_.get()](UniqueFd socket) {
+          grpc::AddInsecureChannelFromFd(server, socket.release());
+        },
+        [](const std::string& line) { LogWarn(line); });
+  }
 
   void Stop(int64_t grace_ns) override {
     if (server_ == nullptr) return;
     unlink(path_.c_str());
+    acceptor_.reset();
     server_->GetHealthCheckService()->Shutdown();
     server_->Shutdown(std::chrono::system_clock::now() + std::chrono::nanoseconds(grace_ns));
     server_->Wait();
@@ -46,6 +63,7 @@ class RpcServerImpl final : public RpcServer {
   const std::vector<std::unique_ptr<grpc::Service>> services_;
   const std::string path_;
   std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<Acceptor> acceptor_;
 };
 
 void Configure(const RpcServerOptions& options, grpc::ServerBuilder* builder) {
@@ -66,20 +84,17 @@ void Configure(const RpcServerOptions& options, grpc::ServerBuilder* builder) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(
-    RpcServerOptions options, std::vector<std::unique_ptr<grpc::Service>> services) {
+    Loop* loop, RpcServerOptions options, std::vector<std::unique_ptr<grpc::Service>> services) {
   constexpr size_t kMaxPathBytes = sizeof(sockaddr_un::sun_path) - sizeof(".XXXXXX/s");
   if (options.path.size() > kMaxPathBytes) {
     return ParamInvalid(
         absl::StrCat("socket.path \"", options.path, "\" has ", options.path.size(), " bytes"),
         {.object = "socket.path", .allowed = absl::StrCat("up to ", kMaxPathBytes, " bytes")});
   }
-  HIXLD_ASSIGN_OR_RETURN(const PrivateName temporary, PrivateName::Beside(options.path));
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;
   Configure(options, &builder);
-  builder.AddListeningPort(absl::StrCat("unix:", temporary.name()),
-                           grpc::InsecureServerCredentials());
   for (const auto& service : services) builder.RegisterService(service.get());
   auto server = std::make_unique<RpcServerImpl>(std::move(services), options.path);
   std::unique_ptr<grpc::Server> started = builder.BuildAndStart();
@@ -88,7 +103,9 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(
                   {.object = absl::StrCat("socket ", options.path)});
   }
   server->Attach(std::move(started));
-  HIXLD_RETURN_IF_ERROR(temporary.Publish(static_cast<mode_t>(options.mode), options.group));
+  HIXLD_ASSIGN_OR_RETURN(UniqueFd listener,
+                         ListenUnixSocket(options.path, SOCK_STREAM, options.mode, options.group));
+  server->Accept(loop, std::move(listener));
   return server;
 }
 

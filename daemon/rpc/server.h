@@ -16,6 +16,8 @@ class Service;
 
 namespace hixld {
 
+class Loop;
+
 struct RpcServerOptions {
   std::string path;  // at most 107 bytes less 9
   mode_t mode = 0660;
@@ -27,9 +29,10 @@ struct RpcServerOptions {
 class RpcServer {
  public:
   // Listens and serves. A stale socket at `path` is replaced: whoever calls this holds the lock
-  // that proves that no other daemon lives there.
+  // that proves that no other daemon lives there. Connections are accepted on `loop`, which
+  // outlives it: gRPC's own listener stops for good the first time that it finds no descriptor.
   static absl::StatusOr<std::unique_ptr<RpcServer>> Start(
-      RpcServerOptions options, std::vector<std::unique_ptr<grpc::Service>> services);
+      Loop* loop, RpcServerOptions options, std::vector<std::unique_ptr<grpc::Service>> services);
   virtual ~RpcServer() = default;
 
   // Health goes to NOT_SERVING, then the server refuses new calls; running ones have `grace_ns` to

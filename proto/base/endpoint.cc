@@ -23,7 +23,10 @@ absl::Status BadEndpoint(absl::string_view text, absl::string_view reason) {
 // A port of 0 or below is legal and means that the engine only acts as a client.
 absl::Status ParsePort(absl::string_view text, absl::string_view port, uint16_t* out) {
   int32_t value = 0;
-  if (!absl::SimpleAtoi(port, &value) || value > 65535) {
+  // SimpleAtoi alone takes white space and "+" as well: one port would have many names.
+  const bool digits = port.find_first_not_of("0123456789", port.substr(0, 1) == "-" ? 1 : 0) ==
+                      absl::string_view::npos;
+  if (!digits || !absl::SimpleAtoi(port, &value) || value > 65535) {
     return BadEndpoint(text, absl::StrCat("port \"", port, "\" is not a number up to 65535"));
   }
   *out = value > 0 ? static_cast<uint16_t>(value) : 0;

@@ -110,7 +110,8 @@ blocks = numpy.arange(16, dtype=numpy.uint32)
 
 @pytest.mark.parametrize("local,remote,error", [
     ("[-1]", "[0]", "IndexError"), ("[0, 1]", "[0]", "ValueError"), ("[0.5]", "[0]", "TypeError"),
-    ("[[0]]", "[0]", "TypeError")])
+    ("[[0]]", "[0]", "TypeError"), ("[1], dtype='>i4'", "[1]", "TypeError"),
+    ("[1]", "[1], dtype='>u8'", "TypeError")])
 def test_indices_that_are_none_raise(pair, local, remote, error):
     pytest.importorskip("numpy")
     here, there = pair

@@ -60,9 +60,20 @@ def test_what_the_configuration_names_and_the_host_lacks_is_told(daemon, install
     assert '"lo"' not in checked.stderr
     node.start()
     assert "nosuch0" in node.log() and "192.0.2.77" in node.log()
+    homeless = subprocess.run([*check, "--socket", "/nonexistent/s.sock"], capture_output=True, text=True,
+                              timeout=60, check=False)
+    assert "socket.path: there is no directory /nonexistent" in homeless.stderr
     grouped = subprocess.run([*check, "--set", "socket.group=nosuchgroup"], capture_output=True, text=True,
                              timeout=60, check=False)
     assert grouped.returncode == 2 and '"nosuchgroup" is no group' in grouped.stderr
+
+
+@pytest.mark.parametrize("flag", ["--config", "--socket", "--cluster-key-file"])
+def test_an_empty_value_is_no_default(installation, flag):
+    result = subprocess.run([installation.hixld, flag, "", "--check-config"], capture_output=True, text=True,
+                            timeout=60, check=False)
+    assert result.returncode == 2
+    assert flag in result.stderr and "empty" in result.stderr
 
 
 def test_a_wrong_log_level_is_blamed_on_its_own_flag(installation):

@@ -5,8 +5,10 @@ the daemon is alive afterwards is checked by the fixture that made it.
 """
 
 import os
+import resource
 import socket
 import struct
+from pathlib import Path
 
 import grpc
 import pytest
@@ -14,6 +16,7 @@ from harness.daemon import new_cluster_key
 from harness.fd_channel import F_SEAL_GROW, FdChannel, memfd
 from harness.peer import PARAM_INVALID, SUCCESS, engine_id, free_port
 from harness.rpc import error_detail, messages
+from harness.wait import eventually
 
 MIB = 1 << 20
 
@@ -244,6 +247,29 @@ def test_garbage_on_the_grpc_socket(node):
                     pass
             except OSError:
                 pass
+
+
+def test_a_daemon_whose_descriptors_ran_out_serves_again(node):
+    in_use = len(list(Path(f"/proc/{node.pid}/fd").iterdir()))
+    before = resource.prlimit(node.pid, resource.RLIMIT_NOFILE, (in_use + 200, in_use + 200))
+    raw = []
+    try:
+        refused = False
+        while not refused:
+            assert len(raw) < in_use + 200, "more connections than descriptors"
+            raw.append(socket.socket(socket.AF_UNIX))
+            raw[-1].settimeout(5)
+            raw[-1].connect(str(node.socket))
+            # gRPC greets with its settings; who is refused sees the end.
+            refused = not raw[-1].recv(1)
+        # What is kept aside lets an operator look.
+        assert f"RLIMIT_NOFILE is {in_use + 200}" in node.log()
+        assert node.fd_channel().hello().WhichOneof("body") == "welcome"
+    finally:
+        for connection in raw:
+            connection.close()
+    eventually(lambda: node.ctl("health").returncode == 0)
+    resource.prlimit(node.pid, resource.RLIMIT_NOFILE, before)
 
 
 # --- the network door ---------------------------------------------------------------------------

@@ -53,6 +53,13 @@ TEST_CASE("paths are measured one after the other, and none is told without the 
   CHECK(Refusal("--self --path fast").find("--path: \"fast\" is not allowed") == 0);
 }
 
+TEST_CASE("a label is a word that JSON can hold") {
+  std::vector<std::string> arguments = {"--self", "--label", "a\xff"};
+  const auto line = ParseCommandLine(arguments);
+  REQUIRE(!line.ok());
+  CHECK(std::string(line.status().message()).find("--label") == 0);
+}
+
 TEST_CASE("a sweep takes lists") {
   const InitiatorOptions options = Initiator(
       "--self --block 4K,1MiB --batch 1,32 --threads 1..4 --op mix --async --depth 4,8 "

@@ -263,6 +263,7 @@ TEST_CASE("wrong usage is code 2 and nothing on standard output") {
       {"version", "--watch", "1"},
       {"regions", "--engine"},
       {"status", "sessions"},
+      {"status", "--socket", ""},
   };
   for (const auto& arguments : wrong) {
     const CommandResult result = Ctl("/tmp/none.sock", arguments);

@@ -61,7 +61,8 @@ class Served {
     sources.huge_page_fallbacks = [] { return 0; };
     services.push_back(MakeAdminService(std::move(sources)));
     auto server = RpcServer::Start(
-        {.path = path_, .mode = mode, .max_message_bytes = max_message_bytes}, std::move(services));
+        loop_.get(), {.path = path_, .mode = mode, .max_message_bytes = max_message_bytes},
+        std::move(services));
     REQUIRE(server.ok());
     server_ = std::move(*server);
     grpc::ChannelArguments arguments;
@@ -106,6 +107,7 @@ class Served {
   TwoSessions sessions_;
   const testing::TestDirectory directory_;
   const std::string path_ = directory_.socket();
+  const std::unique_ptr<Loop> loop_ = *Loop::Start({.name = "test-accept"});
   std::unique_ptr<RpcServer> server_;
   std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<v1::EngineService::Stub> engine_;
@@ -139,7 +141,7 @@ TEST_CASE("the socket has its mode whatever the umask, and nothing else is left"
 }
 
 TEST_CASE("a path that is too long is refused by name") {
-  const auto server = RpcServer::Start({.path = "/tmp/" + std::string(120, 'x')}, {});
+  const auto server = RpcServer::Start(nullptr, {.path = "/tmp/" + std::string(120, 'x')}, {});
   CHECK(ApiCodeOf(server.status()) == ApiCode::kParamInvalid);
   CHECK_THAT(std::string(server.status().message()), Contains("socket.path"));
 }

@@ -1,0 +1,128 @@
+#include "transports/loop/acceptor.h"
+
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <vector>
+
+#include "proto/base/mutex.h"
+#include "proto/base/unix_socket.h"
+#include "tests/test_directory.h"
+
+namespace hixld {
+namespace {
+
+UniqueFd Connect(const std::string& path) {
+  const auto address = UnixAddress(path);
+  REQUIRE(address.ok());
+  UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  REQUIRE(fd.valid());
+  REQUIRE(connect(fd.get(), reinterpret_cast<const sockaddr*>(&*address), sizeof(*address)) == 0);
+  return fd;
+}
+
+// Whether the other end has closed; blocks until it has or has written.
+bool Refused(const UniqueFd& fd) {
+  char byte;
+  return read(fd.get(), &byte, 1) <= 0;
+}
+
+class Server {
+ public:
+  explicit Server(int spare_descriptors) {
+    auto listener = ListenUnixSocket(path(), SOCK_STREAM, 0600, static_cast<gid_t>(-1));
+    REQUIRE(listener.ok());
+    acceptor_ = std::make_unique<Acceptor>(
+        loop_.get(), *std::move(listener),
+        Acceptor::Options{.what = "a test", .spare_descriptors = spare_descriptors},
+        [this](UniqueFd socket) {
+          CHECK((fcntl(socket.get(), F_GETFL) & O_NONBLOCK) != 0);
+          CHECK(write(socket.get(), "x", 1) == 1);
+          MutexLock lock(&mutex_);
+          taken_.push_back(std::move(socket));
+        },
+        [this](const std::string& line) {
+          MutexLock lock(&mutex_);
+          complaint_ = line;
+        });
+  }
+  std::string path() const { return directory_.socket(); }
+  void CloseTaken() {
+    MutexLock lock(&mutex_);
+    taken_.clear();
+  }
+  std::string complaint() {
+    MutexLock lock(&mutex_);
+    return complaint_;
+  }
+  void Stop() { acceptor_.reset(); }
+
+ private:
+  const testing::TestDirectory directory_;
+  const std::unique_ptr<Loop> loop_ = *Loop::Start({.name = "test-accept"});
+  Mutex mutex_;
+  std::vector<UniqueFd> taken_ ABSL_GUARDED_BY(mutex_);
+  std::string complaint_ ABSL_GUARDED_BY(mutex_);
+  std::unique_ptr<Acceptor> acceptor_;
+};
+
+// A limit of the whole process, taken back at the end.
+class DescriptorLimit {
+ public:
+  explicit DescriptorLimit(rlim_t limit) {
+    getrlimit(RLIMIT_NOFILE, &before_);
+    rlimit lower = before_;
+    lower.rlim_cur = limit;
+    REQUIRE(setrlimit(RLIMIT_NOFILE, &lower) == 0);
+  }
+  ~DescriptorLimit() { setrlimit(RLIMIT_NOFILE, &before_); }
+
+ private:
+  rlimit before_ = {};
+};
+
+TEST_CASE("connections are taken, and none once it has stopped") {
+  Server server(0);
+  CHECK_FALSE(Refused(Connect(server.path())));
+  CHECK_FALSE(Refused(Connect(server.path())));
+  const std::string path = server.path();
+  server.Stop();
+  const UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const auto address = UnixAddress(path);
+  CHECK(connect(fd.get(), reinterpret_cast<const sockaddr*>(&*address), sizeof(*address)) != 0);
+}
+
+TEST_CASE("without descriptors connections are refused by name, and taken again afterwards") {
+  const int spare = GENERATE(0, 20);
+  Server server(spare);
+  const std::string path = server.path();
+  {
+    const DescriptorLimit limit(120);
+    std::vector<UniqueFd> clients;
+    bool refused = false;
+    while (!refused) {
+      // Where nothing is spared, this side is the first to have none left.
+      UniqueFd probe(dup(0));
+      if (!probe.valid()) break;
+      probe.reset();
+      clients.push_back(Connect(path));
+      refused = Refused(clients.back());
+      REQUIRE(clients.size() < 120);
+    }
+    if (spare > 0) {
+      CHECK(refused);
+      CHECK(clients.back().get() < 120 - spare + 2);
+    }
+    if (refused)
+      CHECK(server.complaint() == "no descriptors left for a test (RLIMIT_NOFILE is 120)");
+    clients.clear();
+    server.CloseTaken();
+    CHECK_FALSE(Refused(Connect(path)));
+  }
+}
+
+}  // namespace
+}  // namespace hixld
