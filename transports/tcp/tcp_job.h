@@ -60,9 +60,9 @@ struct TcpJob {
   std::vector<uint32_t> returned;  // stripes to be taken again
   uint32_t unfinished = 0;         // stripes without a good answer
   uint32_t out = 0;                // stripes that lanes hold or dead lanes held
-  uint32_t sent = 0;               // stripes that were taken, but for those known to have moved nothing
-  uint64_t lanes_used = 0;         // one bit per lane
-  bool ready = false;              // in the link's list of jobs with stripes to take
+  uint32_t sent = 0;        // stripes that were taken, but for those known to have moved nothing
+  uint64_t lanes_used = 0;  // one bit per lane
+  bool ready = false;       // in the link's list of jobs with stripes to take
   std::list<std::shared_ptr<TcpJob>>::iterator ready_at;
   // While fencing:
   absl::Status outcome;
