@@ -6,6 +6,7 @@
 
 #include <cerrno>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "client/cpp/log.h"
@@ -21,6 +22,30 @@ namespace {
 constexpr size_t kMaxParts = 64;
 
 std::byte* Pointer(uint64_t address) { return reinterpret_cast<std::byte*>(address); }
+
+bool Overlap(const iovec& a, const iovec& b) {
+  const auto from = [](const iovec& part) { return reinterpret_cast<uintptr_t>(part.iov_base); };
+  return from(a) < from(b) + b.iov_len && from(b) < from(a) + a.iov_len;
+}
+
+bool AnyOverlap(const iovec* local, const iovec* remote, size_t count) {
+  for (size_t i = 0; i < count; ++i) {
+    if (Overlap(local[i], remote[i])) return true;
+  }
+  return false;
+}
+
+// Within one process. The kernel copies page by page, which is wrong for places that overlap.
+bool CopyWithin(pid_t pid, const iovec& target, const iovec& source) {
+  if (!Overlap(target, source)) {
+    return process_vm_readv(pid, &target, 1, &source, 1, 0) == static_cast<ssize_t>(target.iov_len);
+  }
+  std::vector<std::byte> between(source.iov_len);
+  const iovec middle = {.iov_base = between.data(), .iov_len = between.size()};
+  const auto length = static_cast<ssize_t>(between.size());
+  return process_vm_readv(pid, &middle, 1, &source, 1, 0) == length &&
+         process_vm_writev(pid, &middle, 1, &target, 1, 0) == length;
+}
 
 }  // namespace
 
@@ -179,6 +204,13 @@ bool DirectPath::CopyProcess(const BatchView& batch, bool read) {
       local[i] = {.iov_base = Pointer(batch.local(first + i)), .iov_len = length};
       remote[i] = {.iov_base = Pointer(batch.remote(first + i)), .iov_len = length};
       bytes += length;
+    }
+    if (!target_pidfd_.valid() && AnyOverlap(local, remote, count)) {
+      for (size_t i = 0; i < count; ++i) {
+        if (!CopyWithin(pid_, read ? local[i] : remote[i], read ? remote[i] : local[i]))
+          return false;
+      }
+      continue;
     }
     pollfd ended = {.fd = target_pidfd_.get(), .events = POLLIN, .revents = 0};
     if (target_pidfd_.valid() && poll(&ended, 1, 0) != 0) return false;

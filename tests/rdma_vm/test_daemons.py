@@ -34,7 +34,7 @@ def parts(installation):
         pytest.skip(reason)
     script = Path(__file__).with_name("daemons.sh")
     command = vm.Command(["bash", str(script), str(installation.prefix)],
-                         shares=[installation.prefix])
+                         shares=[installation.prefix, script.parent])
     result = vm.run(command, timeout_s=900)[0]
     found = results_of(result.output)
     assert found, f"machine ended with {result.code}\n{result.output}\n{result.console}"
@@ -56,7 +56,7 @@ def test_two_machines(installation):
         pytest.skip(reason)
     script = Path(__file__).with_name("two_nodes.sh")
     command = vm.Command(["bash", str(script), str(installation.prefix)],
-                         shares=[installation.prefix])
+                         shares=[installation.prefix, script.parent])
     server, client = vm.run(command, timeout_s=600, nodes=2)
     assert client.code == 0, client.output + client.console + server.output
     assert server.code == 0, server.output + server.console
