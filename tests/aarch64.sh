@@ -17,8 +17,9 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 ROOMS='tests(//tests/proto/ring/... + //tests/proto/fdchannel/... + //tests/proto/wire/...
   + //tests/transports/... + //tests/daemon/memory/... + //tests/daemon/ring/...)'
-# process_vm_readv is not known to qemu.
-LEFT_OUT='process_memory_test'
+# process_vm_readv is not known to qemu; the last case of RDMA's link_test, many threads that cancel,
+# does not end within the time limit there.
+LEFT_OUT='process_memory_test|transports/rdma:link_test'
 PACKAGES=(g++-aarch64-linux-gnu qemu-user-static libabsl-dev:arm64 libprotobuf-dev:arm64
   libssl-dev:arm64)
 
