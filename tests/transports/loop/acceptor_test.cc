@@ -16,12 +16,13 @@
 namespace hixld {
 namespace {
 
+// Without a check: under the sanitizers those need descriptors themselves.
 UniqueFd Connect(const std::string& path) {
-  const auto address = UnixAddress(path);
-  REQUIRE(address.ok());
+  const sockaddr_un address = *UnixAddress(path);
   UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  REQUIRE(fd.valid());
-  REQUIRE(connect(fd.get(), reinterpret_cast<const sockaddr*>(&*address), sizeof(*address)) == 0);
+  if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
+    return UniqueFd();
+  }
   return fd;
 }
 
@@ -105,29 +106,28 @@ TEST_CASE("without descriptors connections are refused by name, and taken again 
   const int spare = GENERATE(0, 20);
   Server server(spare);
   const std::string path = server.path();
-  {
-    const DescriptorLimit limit(120);
-    std::vector<UniqueFd> clients;
-    bool refused = false;
-    while (!refused) {
-      // Where nothing is spared, this side is the first to have none left.
-      UniqueFd probe(dup(0));
-      if (!probe.valid()) break;
-      probe.reset();
-      clients.push_back(Connect(path));
-      refused = Refused(clients.back());
-      REQUIRE(clients.size() < 120);
-    }
-    if (spare > 0) {
-      CHECK(refused);
-      CHECK(clients.back().get() < 120 - spare + 2);
-    }
-    if (refused)
-      CHECK(server.complaint() == "no descriptors left for a test (RLIMIT_NOFILE is 120)");
-    clients.clear();
-    server.CloseTaken();
-    CHECK_FALSE(Refused(Connect(path)));
+  const DescriptorLimit limit(120);
+  std::vector<UniqueFd> clients;
+  bool refused = false;
+  // Where nothing is spared, this side may be the first to have none left.
+  while (!refused && clients.size() < 120) {
+    clients.push_back(Connect(path));
+    if (!clients.back().valid()) break;
+    refused = Refused(clients.back());
   }
+  const int last = clients.back().get();
+  const size_t count = clients.size();
+  clients.clear();
+  server.CloseTaken();
+  CHECK(count < 120);
+  if (spare > 0) {
+    CHECK(refused);
+    CHECK(last < 120 - spare + 2);
+  }
+  const UniqueFd again = Connect(path);
+  CHECK(again.valid());
+  CHECK_FALSE(Refused(again));
+  if (refused) CHECK(server.complaint() == "no descriptors left for a test (RLIMIT_NOFILE is 120)");
 }
 
 }  // namespace
