@@ -25,6 +25,9 @@ constexpr uint64_t kAddressStride = uint64_t{1} << 48;
 // What the engine copies before another stream has its turn.
 constexpr uint64_t kEngineStepBytes = 1 << 20;
 
+// How late a step of a throttled engine may begin and still count as following the one before.
+constexpr int64_t kLateNs = 2 * kNanosPerMilli;
+
 // The copy engine: streams are ordered queues, served in turn by one thread per device.
 class CopyEngine {
  public:
@@ -64,6 +67,7 @@ class CopyEngine {
 
   // Copies one piece; returns whether there is more.
   bool Step(Copy& copy) {
+    const int64_t began_ns = MonotonicNanos();
     uint64_t budget = kEngineStepBytes;
     while (copy.next < copy.parts.size() && budget > 0) {
       const Part& part = copy.parts[copy.next];
@@ -75,20 +79,23 @@ class CopyEngine {
       copy.offset = 0;
       ++copy.next;
     }
-    Throttle(kEngineStepBytes - budget);
+    Throttle(began_ns, kEngineStepBytes - budget);
     if (copy.next < copy.parts.size()) return true;
     copy.keep.reset();
     copy.done(absl::OkStatus());
     return false;
   }
 
-  // Waits as long as a device of this bandwidth would have needed. Engine's thread only.
-  void Throttle(uint64_t bytes) {
+  // Waits until a device of this bandwidth would have copied what was begun at `began_ns`. Engine's
+  // thread only.
+  void Throttle(int64_t began_ns, uint64_t bytes) {
     if (bandwidth_ == 0) return;
-    const int64_t now = MonotonicNanos();
     const double nanos = static_cast<double>(bytes) * kNanosPerSecond / bandwidth_;
-    free_at_ns_ = std::max(free_at_ns_, now) + static_cast<int64_t>(nanos);
-    std::this_thread::sleep_for(std::chrono::nanoseconds(free_at_ns_ - now));
+    // A sleep that ended late is made up for by the next step; idle time is not.
+    if (free_at_ns_ < began_ns - kLateNs) free_at_ns_ = began_ns;
+    free_at_ns_ += static_cast<int64_t>(nanos);
+    const int64_t now = MonotonicNanos();
+    if (free_at_ns_ > now) std::this_thread::sleep_for(std::chrono::nanoseconds(free_at_ns_ - now));
   }
 
   const uint64_t bandwidth_;
