@@ -80,17 +80,21 @@ void SendLane::Break(absl::Status why) {
 }
 
 void SendLane::Pump() {
-  // Transfers that end may bring new ones at once; the outermost call takes those too.
+  // Transfers that end may bring new ones at once, and a key may turn up while it is asked for; the
+  // outermost call takes those too.
+  pump_again_ = true;
   if (pumping_) return;
   pumping_ = true;
-  while (state_ == State::kUp) {
+  while (state_ == State::kUp && pump_again_) {
     // One slot stays free for the drain.
     const size_t room = options_.depth - 1 - posted_.size();
     if (room == 0 || posted_bytes_ >= options_.inflight_bytes) break;
     batch_.clear();
+    pump_again_ = false;
     source_->TakeWork(*this, std::min(room, kBatch), options_.inflight_bytes - posted_bytes_,
                       &batch_);
-    if (batch_.empty()) break;
+    if (batch_.empty()) continue;
+    pump_again_ = true;
     Post();
   }
   pumping_ = false;

@@ -107,6 +107,7 @@ class SendLane : public CompletionQueue::Client, public std::enable_shared_from_
   State state_ = State::kNew;
   uint32_t token_ = 0;
   bool pumping_ = false;
+  bool pump_again_ = false;  // somebody asked to since work was last looked for
   absl::Status why_;
   Culprit culprit_;
   // Posted and not acknowledged; the first has number `first_sequence_`.
