@@ -108,7 +108,7 @@ sanitizer_daemon() {
 sanitizer_run() {
   local config=$1 bin
   # See "Known" in docs/rdma.md: slow threads bring it out nearly always.
-  [ "$config" = asan ] || sanitized_rooms="$sanitized_rooms - //tests/transports/rdma:link_test"
+  sanitized_rooms="$sanitized_rooms - //tests/transports/rdma:link_test"
   section "unit tests, $config"
   if ! $full; then
     unit_tests "$config" "$sanitized_rooms" --test_env=TSAN_OPTIONS="$TSAN_OPTIONS"
