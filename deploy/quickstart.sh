@@ -70,7 +70,8 @@ look_further() {
 }
 
 prefix=$PWD/.cache/install
-lanes=$(sed -n 's/^  lanes: *\([0-9]*\).*/\1/p' config/hixld.yaml)
+# Those of tcp: other transports have keys of the same name.
+lanes=$(sed -n '/^tcp:/,/^[a-z]/s/^  lanes: *\([0-9]*\).*/\1/p' config/hixld.yaml)
 
 say "1. Packages"
 ensure_packages deploy/packages.txt build demo || exit 1
