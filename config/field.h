@@ -58,31 +58,27 @@ ConfigKey Count(const char* key, Get get, uint64_t low, uint64_t high, std::stri
       [](uint64_t value) { return absl::StrCat(value); }, std::move(doc));
 }
 
-template <typename Get>
-ConfigKey PowerOfTwo(const char* key, Get get, uint64_t low, uint64_t high, std::string doc) {
-  ConfigKey result = Count(key, get, low, high, std::move(doc));
-  result.allowed += ", a power of two";
-  result.set = [set = result.set](Config& config, const RawValue& raw) {
+// A Count of which only some values are good: "power of two".
+inline ConfigKey Only(ConfigKey key, const std::string& what, bool (*good)(uint64_t)) {
+  key.allowed += absl::StrCat(", a ", what);
+  key.set = [set = key.set, what, good](Config& config, const RawValue& raw) {
     const std::optional<uint64_t> value = raw.is_list ? std::nullopt : ParseCount(raw.text);
-    if (value && (*value & (*value - 1)) != 0) {
-      return Bad(absl::StrCat("\"", raw.text, "\" is no power of two"));
-    }
+    if (value && !good(*value)) return Bad(absl::StrCat("\"", raw.text, "\" is no ", what));
     return set(config, raw);
   };
-  return result;
+  return key;
+}
+
+template <typename Get>
+ConfigKey PowerOfTwo(const char* key, Get get, uint64_t low, uint64_t high, std::string doc) {
+  return Only(Count(key, get, low, high, std::move(doc)), "power of two",
+              [](uint64_t value) { return (value & (value - 1)) == 0; });
 }
 
 template <typename Get>
 ConfigKey MultipleOf4(const char* key, Get get, uint64_t low, uint64_t high, std::string doc) {
-  ConfigKey result = Count(key, get, low, high, std::move(doc));
-  result.allowed += ", a multiple of 4";
-  result.set = [set = result.set](Config& config, const RawValue& raw) {
-    const std::optional<uint64_t> value = raw.is_list ? std::nullopt : ParseCount(raw.text);
-    if (value && *value % 4 != 0)
-      return Bad(absl::StrCat("\"", raw.text, "\" is no multiple of 4"));
-    return set(config, raw);
-  };
-  return result;
+  return Only(Count(key, get, low, high, std::move(doc)), "multiple of 4",
+              [](uint64_t value) { return value % 4 == 0; });
 }
 
 template <typename Get>
