@@ -15,6 +15,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/telemetry/log.h"
+#include "proto/base/no_descriptors.h"
 #include "proto/base/status.h"
 #include "proto/base/unix_socket.h"
 #include "transports/loop/acceptor.h"
@@ -25,9 +26,6 @@ namespace {
 // Calls on one connection at a time: more wait in the transport, so that one client cannot make
 // the daemon hold any number of requests.
 constexpr int kMaxCallsPerConnection = 1024;
-
-// What is kept for the daemon's own work when clients take all descriptors that they can get.
-constexpr int kSpareDescriptors = 64;
 
 class RpcServerImpl final : public RpcServer {
  public:
@@ -40,13 +38,19 @@ class RpcServerImpl final : public RpcServer {
     server_->GetHealthCheckService()->SetServingStatus(true);
   }
   void Accept(Loop* loop, UniqueFd listener) {
+    Acceptor::Callbacks callbacks;
+    callbacks.take = [server = server_.get()](UniqueFd socket) {
+      grpc::AddInsecureChannelFromFd(server, socket.release());
+    };
+    callbacks.refuse = [](const UniqueFd&) {
+      LogWarn("a gRPC connection is refused",
+              {{"reason", NoDescriptors("hixld cannot serve another connection")}});
+    };
+    callbacks.fail = [](const absl::Status& error) {
+      LogError("cannot accept gRPC connections", {{"error", error}});
+    };
     acceptor_ = std::make_unique<Acceptor>(
-        loop, std::move(listener),
-        Acceptor::Options{.what = "a gRPC connection", .spare_descriptors = kSpareDescriptors},
-        [server = server_.get()](UniqueFd socket) {
-          grpc::AddInsecureChannelFromFd(server, socket.release());
-        },
-        [](const std::string& line) { LogWarn(line); });
+        loop, std::move(listener), Acceptor::Options{.keep_reserve = true}, std::move(callbacks));
   }
 
   void Stop(int64_t grace_ns) override {

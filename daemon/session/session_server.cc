@@ -1,7 +1,5 @@
 #include "daemon/session/session_server.h"
 
-#include <fcntl.h>
-#include <sys/epoll.h>
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -9,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <map>
+#include <memory>
 #include <optional>
 #include <thread>
 #include <unordered_map>
@@ -22,6 +21,7 @@
 #include "proto/base/mutex.h"
 #include "proto/base/no_descriptors.h"
 #include "proto/base/status.h"
+#include "transports/loop/acceptor.h"
 
 namespace hixld {
 namespace {
@@ -33,9 +33,6 @@ constexpr size_t kTokenBytes = 32;
 // compared in constant time. So a look-up tells nothing about a token that it refuses.
 constexpr size_t kSelectorBytes = 16;
 constexpr size_t kIncarnationBytes = 16;
-constexpr int kAcceptsPerTurn = 32;
-// How long the listener pauses when there are no descriptors.
-constexpr int64_t kAcceptPauseNs = 100 * kNanosPerMilli;
 constexpr int64_t kDestructorPatienceNs = 5 * kNanosPerSecond;
 
 // Whether it can be told or not, it is refused.
@@ -120,9 +117,7 @@ class SessionServer::Core : public PeerHost, public std::enable_shared_from_this
   };
 
   // On the loop's thread.
-  void Accept();
-  bool AcceptOne();
-  void PauseAccepting();
+  void RefuseForDescriptors(const UniqueFd& socket);
   void Admit(UniqueFd socket);
   void StopListening();
   void CloseAll(const std::string& reason);
@@ -143,8 +138,7 @@ class SessionServer::Core : public PeerHost, public std::enable_shared_from_this
   std::vector<SessionObserver*> observers_;  // fixed once it listens
 
   // The loop's thread only.
-  UniqueFd listener_;
-  UniqueFd spare_;  // given up to accept and refuse when there are no descriptors left
+  std::unique_ptr<Acceptor> acceptor_;  // made before the loop knows of it
   std::unordered_map<uint64_t, std::shared_ptr<Peer>> peers_;
 
   mutable Mutex mutex_;
@@ -190,57 +184,25 @@ absl::Status SessionServer::Core::Listen() {
     MutexLock lock(&mutex_);
     listening_ = true;
   }
-  UniqueFd spare(open("/dev/null", O_RDONLY | O_CLOEXEC));
-  resources_.loop->Post([self = shared_from_this(), listener = std::move(listener),
-                         spare = std::move(spare)]() mutable {
-    self->listener_ = std::move(listener);
-    self->spare_ = std::move(spare);
-    absl::Status added = self->resources_.loop->AddFd(self->listener_.get(), EPOLLIN,
-                                                      [weak = self->weak_from_this()](uint32_t) {
-                                                        if (const auto core = weak.lock())
-                                                          core->Accept();
-                                                      });
-    if (!added.ok()) LogError("cannot accept sessions", {{"error", added}});
-  });
+  Acceptor::Callbacks callbacks;
+  callbacks.take = [weak = weak_from_this()](UniqueFd socket) {
+    if (const auto self = weak.lock()) self->Admit(std::move(socket));
+  };
+  callbacks.refuse = [weak = weak_from_this()](const UniqueFd& socket) {
+    if (const auto self = weak.lock()) self->RefuseForDescriptors(socket);
+  };
+  callbacks.fail = [](const absl::Status& error) {
+    LogError("cannot accept sessions", {{"error", error}});
+  };
+  acceptor_ = std::make_unique<Acceptor>(resources_.loop, std::move(listener), Acceptor::Options{},
+                                         std::move(callbacks));
   return absl::OkStatus();
 }
 
-void SessionServer::Core::Accept() {
-  for (int i = 0; i < kAcceptsPerTurn && AcceptOne(); ++i) {
-  }
-}
-
-// Returns whether there may be another connection to accept.
-bool SessionServer::Core::AcceptOne() {
-  UniqueFd socket(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-  if (socket.valid()) {
-    Admit(std::move(socket));
-    return true;
-  }
-  if (errno == EINTR || errno == ECONNABORTED) return true;
-  if (errno == EMFILE || errno == ENFILE) PauseAccepting();
-  return false;
-}
-
-// No descriptor is left. The connection in front is refused with the help of the spare one, since
-// it would wake the loop for ever, and the others wait a moment.
-void SessionServer::Core::PauseAccepting() {
+void SessionServer::Core::RefuseForDescriptors(const UniqueFd& socket) {
   const absl::Status why = NoDescriptors("hixld cannot serve a new session");
   LogWarn("session refused", {{"reason", why}});
-  spare_.reset();
-  {
-    const UniqueFd refused(
-        accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (refused.valid()) TellRefused(refused.get(), why);
-  }
-  spare_.reset(open("/dev/null", O_RDONLY | O_CLOEXEC));
-  if (!resources_.loop->ModifyFd(listener_.get(), 0).ok()) return;
-  resources_.loop->AddTimer(MonotonicNanos() + kAcceptPauseNs, [weak = weak_from_this()] {
-    const auto self = weak.lock();
-    if (self == nullptr || !self->listener_.valid()) return;
-    absl::Status resumed = self->resources_.loop->ModifyFd(self->listener_.get(), EPOLLIN);
-    if (!resumed.ok()) LogError("cannot accept sessions", {{"error", resumed}});
-  });
+  if (socket.valid()) TellRefused(socket.get(), why);
 }
 
 void SessionServer::Core::Admit(UniqueFd socket) {
@@ -447,10 +409,8 @@ size_t SessionServer::Core::size() const {
 }
 
 void SessionServer::Core::StopListening() {
-  if (!listener_.valid()) return;
-  resources_.loop->RemoveFd(listener_.get());
-  listener_.reset();
-  spare_.reset();
+  if (acceptor_ == nullptr) return;
+  acceptor_.reset();
   // The lock is held, so the socket is still this daemon's.
   unlink((options_.socket_path + ".fd").c_str());
 }

@@ -2,9 +2,9 @@
 #pragma once
 
 #include <memory>
-#include <string>
 
 #include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
 #include "proto/base/fd.h"
 #include "transports/loop/loop.h"
 
@@ -13,20 +13,22 @@ namespace hixld {
 class Acceptor {
  public:
   struct Options {
-    // What connections are for, in the log: "a gRPC connection".
-    std::string what;
-    // A connection that would leave the process fewer descriptors than this, or than a quarter of
-    // RLIMIT_NOFILE where that is less, is closed at once.
-    int spare_descriptors = 0;
+    // Refuse a connection that would take one of the last descriptors (IsReservedDescriptor).
+    bool keep_reserve = false;
   };
-  // Gets each connection, non-blocking, on the loop's thread.
-  using Take = absl::AnyInvocable<void(UniqueFd)>;
-  // Gets, on the loop's thread, one line about connections that were refused; at most one a pause.
-  using Complain = absl::AnyInvocable<void(const std::string&)>;
+  // All are called on the loop's thread; connections do not block.
+  struct Callbacks {
+    absl::AnyInvocable<void(UniqueFd)> take;
+    // A connection that is refused for want of descriptors, to be told so before it is closed;
+    // invalid where it could not even be accepted. Nothing is accepted for a moment after it.
+    absl::AnyInvocable<void(UniqueFd)> refuse;
+    // The listener cannot be watched.
+    absl::AnyInvocable<void(const absl::Status&)> fail;
+  };
 
   // Accepts from now on. `listener` does not block. `loop` outlives it.
-  Acceptor(Loop* loop, UniqueFd listener, Options options, Take take, Complain complain);
-  // Closes the listener before it returns; nothing is taken after that. Not on the loop's thread.
+  Acceptor(Loop* loop, UniqueFd listener, Options options, Callbacks callbacks);
+  // Closes the listener before it returns; nothing is called after that.
   ~Acceptor();
   Acceptor(const Acceptor&) = delete;
   Acceptor& operator=(const Acceptor&) = delete;
