@@ -26,16 +26,17 @@ def results_of(output):
     return found
 
 
+def run_script(name, installation, **options):
+    """Runs one of the scripts beside this file, on this installation."""
+    script = Path(__file__).with_name(name)
+    return vm.run(vm.Command(["bash", str(script), str(installation.prefix)],
+                             shares=[installation.prefix, script.parent]), **options)
+
+
 @pytest.fixture(scope="module")
-def parts(installation):
+def parts(possible, installation):
     """One machine runs them all."""
-    reason = vm.why_not_possible()
-    if reason:
-        pytest.skip(reason)
-    script = Path(__file__).with_name("daemons.sh")
-    command = vm.Command(["bash", str(script), str(installation.prefix)],
-                         shares=[installation.prefix, script.parent])
-    result = vm.run(command, timeout_s=900)[0]
+    result = run_script("daemons.sh", installation, timeout_s=900)[0]
     found = results_of(result.output)
     assert found, f"machine ended with {result.code}\n{result.output}\n{result.console}"
     return found, result
@@ -50,13 +51,7 @@ def test_daemons(parts, name):
     assert code == 0, said
 
 
-def test_two_machines(installation):
-    reason = vm.why_not_possible()
-    if reason:
-        pytest.skip(reason)
-    script = Path(__file__).with_name("two_nodes.sh")
-    command = vm.Command(["bash", str(script), str(installation.prefix)],
-                         shares=[installation.prefix, script.parent])
-    server, client = vm.run(command, timeout_s=600, nodes=2)
+def test_two_machines(possible, installation):
+    server, client = run_script("two_nodes.sh", installation, timeout_s=600, nodes=2)
     assert client.code == 0, client.output + client.console + server.output
     assert server.code == 0, server.output + server.console

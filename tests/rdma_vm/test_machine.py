@@ -14,13 +14,6 @@ import vm  # noqa: E402
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
-@pytest.fixture(scope="module")
-def possible():
-    reason = vm.why_not_possible()
-    if reason:
-        pytest.skip(reason)
-
-
 def bash(script, **options):
     return vm.Command(["bash", "-c", script], **options)
 

@@ -20,11 +20,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
 
 @pytest.fixture(scope="module")
-def exercise():
+def exercise(possible):
     """The program that drives the transport, one file without libraries of ours."""
-    reason = vm.why_not_possible()
-    if reason:
-        pytest.skip(reason)
     target = "tests/transports/rdma/exercise"
     subprocess.run(["bazel", "build", "--config=opt", "//tests/transports/rdma:exercise"], cwd=ROOT,
                    check=True, timeout=900)
