@@ -17,8 +17,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 ROOMS='tests(//tests/proto/ring/... + //tests/proto/fdchannel/... + //tests/proto/wire/...
   + //tests/transports/... + //tests/daemon/memory/... + //tests/daemon/ring/...)'
-# process_vm_readv is not known to qemu; RDMA's link_test does not end there ("Known" in docs/rdma.md).
-LEFT_OUT='process_memory_test|transports/rdma:link_test'
+# process_vm_readv is not known to qemu.
+LEFT_OUT=process_memory_test
 PACKAGES=(g++-aarch64-linux-gnu qemu-user-static libabsl-dev:arm64 libprotobuf-dev:arm64
   libssl-dev:arm64)
 

@@ -107,8 +107,6 @@ sanitizer_daemon() {
 
 sanitizer_run() {
   local config=$1 bin
-  # See "Known" in docs/rdma.md: slow threads bring it out nearly always.
-  sanitized_rooms="$sanitized_rooms - //tests/transports/rdma:link_test"
   section "unit tests, $config"
   if ! $full; then
     unit_tests "$config" "$sanitized_rooms" --test_env=TSAN_OPTIONS="$TSAN_OPTIONS"

@@ -37,7 +37,7 @@ void CompletionQueue::Start() {
     armed_ = false;
     Poll();
   });
-  (void)watched;
+  watched_ = watched.ok();
 }
 
 void CompletionQueue::Stop() {
@@ -89,7 +89,7 @@ bool CompletionQueue::TrySleep() {
   if (clients_.empty()) return true;
   if (!armed_) armed_ = completions_->Arm().ok();
   // What came before the arming makes no event.
-  return !Poll() && armed_;
+  return !Poll() && armed_ && watched_;
 }
 
 }  // namespace hixld::rdma

@@ -56,6 +56,7 @@ class CompletionQueue : public Loop::Poller {
   Loop* const loop_;
   std::atomic<uint32_t> free_;
   bool armed_ = false;
+  bool watched_ = false;  // events end the sleep; without them there is none
   uint32_t next_token_ = 1;
   std::unordered_map<uint32_t, Client*> clients_;
 };

@@ -68,7 +68,8 @@ void SendLane::Start() {
 void SendLane::Kick() {
   if (kicked_.exchange(true, std::memory_order_acq_rel)) return;
   completions_->loop()->Dispatch([self = shared_from_this()] {
-    self->kicked_.store(false, std::memory_order_release);
+    // Reading what the last kick wrote makes the work that it was for visible.
+    self->kicked_.exchange(false, std::memory_order_acq_rel);
     self->Pump();
   });
 }

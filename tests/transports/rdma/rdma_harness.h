@@ -76,13 +76,16 @@ class TestResolver : public TargetResolver {
   std::map<uint64_t, bool> channels_ ABSL_GUARDED_BY(mutex_);
 };
 
-// Hands payloads to a function; can be cut.
+// Hands payloads to a function; can be cut. What is sent before there is a function waits for it:
+// an answer may come before the one who asked has the link in its hands.
 class TestPath : public ControlPath {
  public:
   using Deliver = std::function<void(const std::string&)>;
   void Connect(Deliver deliver) {
     MutexLock lock(&mutex_);
     deliver_ = std::move(deliver);
+    for (const std::string& payload : std::exchange(early_, {})) deliver_(payload);
+    connected_ = true;
   }
   // What is sent from now on is lost.
   void Cut() { Connect(nullptr); }
@@ -90,6 +93,7 @@ class TestPath : public ControlPath {
     Deliver deliver;
     {
       MutexLock lock(&mutex_);
+      if (!connected_) return early_.push_back(std::move(payload));
       deliver = deliver_;
     }
     if (deliver) deliver(payload);
@@ -97,6 +101,8 @@ class TestPath : public ControlPath {
 
  private:
   Mutex mutex_;
+  bool connected_ ABSL_GUARDED_BY(mutex_) = false;
+  std::vector<std::string> early_ ABSL_GUARDED_BY(mutex_);
   Deliver deliver_ ABSL_GUARDED_BY(mutex_);
 };
 
