@@ -98,7 +98,7 @@ struct Config {
     uint64_t registration_bytes = 1 * kGiB;
     uint64_t traffic_class = 132;
     uint64_t service_level = 4;
-    uint64_t retry_count = 7;
+    uint64_t retry_count = 6;
     uint64_t ack_timeout = 14;
     std::chrono::nanoseconds fallback_after = std::chrono::seconds(3);
   } rdma;

@@ -301,7 +301,8 @@ std::vector<ConfigKey> RdmaKeys() {
       Count(KEY(rdma.service_level), 0, 7,
             "Service level of engines without the option RdmaServiceLevel."),
       Count(KEY(rdma.retry_count), 0, 7,
-            "How often a packet is sent again before its queue pair counts as broken."),
+            "How often a packet is sent again before its queue pair counts as broken; Soft-RoCE "
+            "takes 7 for \"for ever\"."),
       Count(KEY(rdma.ack_timeout), 1, 31,
             "Time until a packet is sent again: 4.096 us times two to the power of this."),
       Duration(KEY(rdma.fallback_after), milliseconds(10), minutes(10),

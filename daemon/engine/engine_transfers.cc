@@ -68,10 +68,9 @@ void Engine::Begin(const PendingRef& pending, TransferArgs args) {
     pending->deadline_ns =
         args.timeout_ns < kNoDeadline - now ? now + args.timeout_ns : kNoDeadline;
   }
-  const auto endpoint = ParseEndpoint(args.remote_engine);
-  if (endpoint.ok()) {
-    pending->endpoint = *endpoint;
-    pending->name = endpoint->ToString();
+  if (pending->channel_id == 0) {
+    const auto endpoint = ParseEndpoint(args.remote_engine);
+    if (endpoint.ok()) pending->name = endpoint->ToString();
   }
   Run(pending, args.batch);
 }

@@ -63,8 +63,7 @@ class Engine::RelayTicket {
 struct Engine::Pending {
   std::string remote_engine;  // as given; empty when the channel was named by its id
   uint64_t channel_id = 0;
-  std::string name;  // canonical; empty when malformed
-  Endpoint endpoint;
+  std::string name;  // canonical, for one named by its engine; empty when malformed
   CopyDirection direction = CopyDirection::kRead;
   int64_t deadline_ns = kNoDeadline;
   uint64_t user_data = 0;

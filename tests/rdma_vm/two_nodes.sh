@@ -9,7 +9,7 @@ here=10.77.0.$((HIXLD_VM_NODE + 1))
 
 mkfifo "$work/ready"
 hixld --socket "$HIXLD_SOCKET" --ready-fd 9 --set 'rdma.devices=[rxe0]' --set rdma.ack_timeout=19 \
-  --set rdma.retry_count=6 --set rdma.message_bytes=256KiB \
+  --set rdma.message_bytes=256KiB \
   --set security.allow_unauthenticated_network=true 9>"$work/ready" 2>"$work/log" &
 read -r said <"$work/ready"
 [ "$said" = R ] || { cat "$work/log"; exit 1; }

@@ -67,7 +67,9 @@ void SendLane::Start() {
 
 void SendLane::Kick() {
   if (kicked_.exchange(true, std::memory_order_acq_rel)) return;
-  completions_->loop()->Dispatch([self = shared_from_this()] {
+  // Later, on the worker's thread too: what the client submits together is then posted together,
+  // with one doorbell.
+  completions_->loop()->Post([self = shared_from_this()] {
     // Reading what the last kick wrote makes the work that it was for visible.
     self->kicked_.exchange(false, std::memory_order_acq_rel);
     self->Pump();

@@ -48,8 +48,6 @@ RdmaOptions OptionsFor(const std::string& devices) {
   options.ack_timeout = 19;
   options.message_bytes = 256 << 10;
   options.inflight_bytes = 1 << 20;
-  // Soft-RoCE takes 7 for "for ever".
-  options.retry_count = 6;
   options.selection.devices = absl::StrSplit(devices, ',', absl::SkipEmpty());
   options.on_event = [](const RdmaEvent& event) {
     std::cerr << "event " << event.device << " " << event.port << ": " << event.text << std::endl;
