@@ -18,6 +18,18 @@ _SANITIZER_REPORT = re.compile(
     r"ERROR: (Address|Leak)Sanitizer|WARNING: ThreadSanitizer|runtime error:|FATAL: ThreadSanitizer")
 
 
+# Settings of every daemon that does not say otherwise itself, as JSON: the same tests over other
+# transports and devices.
+_SETTINGS = json.loads(os.environ.get("HIXLD_TEST_SETTINGS", "{}"))
+
+
+def _merged(defaults, settings):
+    if not isinstance(defaults, dict) or not isinstance(settings, dict):
+        return settings
+    both = {key: _merged(defaults[key], settings[key]) for key in defaults if key in settings}
+    return {**defaults, **settings, **both}
+
+
 def new_cluster_key(directory):
     path = Path(directory) / "cluster.key"
     path.write_text(secrets.token_hex(32))
@@ -37,7 +49,7 @@ class Daemon:
         self.fd_socket = Path(f"{self.socket}.fd")
         self.log_path = self.directory / "hixld.log"
         self.config_path = self.directory / "hixld.yaml"
-        self.config_path.write_text(json.dumps({"version": 1, **(config or {})}))
+        self.config_path.write_text(json.dumps(_merged(_SETTINGS, {"version": 1, **(config or {})})))
         self._arguments = list(arguments)
         # Without the right, plain memory is copied by the client's own process.
         self._prefix = [] if may_ptrace else ["setpriv", "--bounding-set=-sys_ptrace",
