@@ -79,6 +79,7 @@ struct Config {
     uint64_t stripe_bytes = 1 * kMiB;
     uint64_t window_stripes = 8;
     uint64_t socket_buffer_bytes = 0;
+    std::string congestion_control;
     uint64_t zero_copy_bytes = 0;
     std::vector<std::string> interfaces;
     std::chrono::nanoseconds connect_timeout = std::chrono::seconds(5);

@@ -105,6 +105,11 @@ std::optional<std::string> CheckInterface(const std::string& text) {
   return std::nullopt;
 }
 
+std::optional<std::string> CheckCongestionControl(const std::string& text) {
+  if (text.size() > 15) return "is longer than 15 bytes";  // TCP_CA_NAME_MAX with its end
+  return CheckName(text);
+}
+
 std::optional<std::string> CheckIpAddress(const std::string& text) {
   if (text.empty()) return std::nullopt;
   const bool bare_ipv6 = text.front() != '[' && text.find(':') != text.rfind(':');
@@ -232,6 +237,12 @@ std::vector<ConfigKey> TcpKeys() {
             "Pieces that one lane has under way before it waits for an acknowledgement."),
       Size(KEY(tcp.socket_buffer_bytes), 0, 256 * kMiB,
            "Send and receive buffer of a lane's socket. 0: the kernel's own tuning."),
+      Text(
+          KEY(tcp.congestion_control),
+          "a name such as cubic, of at most 15 letters, digits, '_', '-'; or \"\"",
+          CheckCongestionControl,
+          "Congestion control of the lanes. Empty: the kernel's default, and on loopback reno. One "
+          "that paces, such as bbr, halves the speed of transfers that come in bursts."),
       Size(
           KEY(tcp.zero_copy_bytes), 0, 16 * kMiB,
           "WRITEs take blocks of shared memory that are at least as large straight from its pages, "

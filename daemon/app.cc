@@ -247,6 +247,7 @@ absl::Status AppImpl::MakeTransports() {
   tcp.stripe_bytes = config_.tcp.stripe_bytes;
   tcp.window_stripes = static_cast<uint32_t>(config_.tcp.window_stripes);
   tcp.socket_buffer_bytes = static_cast<uint32_t>(config_.tcp.socket_buffer_bytes);
+  tcp.congestion_control = config_.tcp.congestion_control;
   tcp.zero_copy_bytes = config_.tcp.zero_copy_bytes;
   tcp.interfaces = config_.tcp.interfaces;
   tcp.connect_timeout_ns = config_.tcp.connect_timeout.count();

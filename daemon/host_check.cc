@@ -15,6 +15,7 @@
 #include "absl/strings/str_join.h"
 #include "proto/base/endpoint.h"
 #include "proto/base/status.h"
+#include "transports/tcp/socket.h"
 
 namespace hixld {
 namespace {
@@ -59,6 +60,10 @@ std::vector<std::string> MissingFromHost(const Config& config, const std::string
   std::error_code ignored;
   if (!std::filesystem::is_directory(directory, ignored)) {
     lines.push_back(absl::StrCat("socket.path: there is no directory ", directory.string()));
+  }
+  if (!config.tcp.congestion_control.empty()) {
+    const absl::Status usable = TryCongestionControl(config.tcp.congestion_control);
+    if (!usable.ok()) lines.push_back(absl::StrCat("tcp.congestion_control: ", usable.message()));
   }
   if (config.tcp.interfaces.empty() && config.node.data_address.empty()) return lines;
   const HostNetwork network = ReadNetwork();

@@ -11,6 +11,7 @@
 #include <optional>
 #include <sstream>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -323,10 +324,21 @@ std::vector<Finding> CheckKernel(const Host& host) {
   return findings;
 }
 
+std::vector<Finding> CheckTcp(const Host& host) {
+  const std::string directory = host.root + "/proc/sys/net/ipv4/tcp_";
+  const std::string control = ReadText(directory + "congestion_control").value_or("unknown");
+  const std::string found = "default congestion control " + control;
+  if (!absl::StartsWith(control, "bbr")) return {{"tcp", Level::kGood, found, ""}};
+  return {{"tcp", Level::kNote,
+           found + ": it paces, which costs transfers that come in bursts half "
+                   "of their speed",
+           "tcp.congestion_control: cubic (with modprobe tcp_cubic where it is not built in)"}};
+}
+
 std::vector<Finding> Examine(const Host& host) {
   std::vector<Finding> all;
-  for (auto* check :
-       {&CheckSocket, &CheckKernel, &CheckPtrace, &CheckHugePages, &CheckMemlock, &CheckRdma}) {
+  for (auto* check : {&CheckSocket, &CheckKernel, &CheckPtrace, &CheckHugePages, &CheckMemlock,
+                      &CheckTcp, &CheckRdma}) {
     std::vector<Finding> found = (*check)(host);
     std::move(found.begin(), found.end(), std::back_inserter(all));
   }

@@ -43,6 +43,7 @@ std::vector<Finding> CheckRdma(const Host& host);
 std::vector<Finding> CheckHugePages(const Host& host);
 std::vector<Finding> CheckPtrace(const Host& host);
 std::vector<Finding> CheckKernel(const Host& host);
+std::vector<Finding> CheckTcp(const Host& host);
 
 // "good", "note", "problem".
 const char* LevelWord(Level level);

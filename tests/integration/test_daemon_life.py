@@ -49,13 +49,15 @@ def test_starts_again_after_kill_9_on_the_same_socket(daemon):
 
 
 def test_what_the_configuration_names_and_the_host_lacks_is_told(daemon, installation):
-    node = daemon(started=False, config={"tcp": {"interfaces": ["lo", "nosuch0"]},
+    node = daemon(started=False, config={"tcp": {"interfaces": ["lo", "nosuch0"],
+                                                 "congestion_control": "nosuch"},
                                          "node": {"data_address": "192.0.2.77"},
                                          "security": {"allow_unauthenticated_network": True}})
     check = [installation.hixld, "--config", node.config_path, "--check-config"]
     checked = subprocess.run(check, capture_output=True, text=True, timeout=60, check=False)
     assert checked.returncode == 0
-    for words in ('no interface "nosuch0" (it has: ', "192.0.2.77 is no address of this host"):
+    for words in ('no interface "nosuch0" (it has: ', "192.0.2.77 is no address of this host",
+                  'tcp.congestion_control: congestion control "nosuch" is not there (this host has: '):
         assert words in checked.stderr
     assert '"lo"' not in checked.stderr
     node.start()

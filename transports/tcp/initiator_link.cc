@@ -16,6 +16,10 @@ using hixl::wire::v1::TcpControl;
 
 // A transfer of medium size is cut finer than stripe_bytes, so that all lanes share it.
 constexpr uint64_t kMinStripeBytes = 256 << 10;
+// Transfers of one link take turns, so that a small one does not wait for all of a large one. A
+// turn brings those of medium size to their end: sharing stripe by stripe, all that are under way
+// would end at the same moment, and the link would be empty until others arrive.
+constexpr uint64_t kTurnBytes = 4 << 20;
 
 uint64_t StripeSize(uint64_t bytes, size_t lanes, uint64_t stripe_bytes) {
   const uint64_t share = (bytes / (2 * lanes) + 4095) / 4096 * 4096;
@@ -114,6 +118,7 @@ absl::Status InitiatorLinkCore::Admit(const std::shared_ptr<TcpJob>& job, Admiss
 void InitiatorLinkCore::ListLocked(const std::shared_ptr<TcpJob>& job) {
   if (job->ready) return;
   job->ready = true;
+  job->turn_bytes = 0;
   auto& list = ready_[job->staged() ? 1 : 0];
   job->ready_at = list.insert(list.end(), job);
 }
@@ -155,7 +160,7 @@ std::optional<StripeWork> InitiatorLinkCore::Take(uint32_t lane, bool mapped_onl
   return TakeFirstLocked(&ready_[take_staged ? 1 : 0], lane);
 }
 
-// The next stripe of the first job; the job goes to the end of its list when it has more.
+// The next stripe of the first job. The job goes to the end of its list when it has had its turn.
 StripeWork InitiatorLinkCore::TakeFirstLocked(std::list<std::shared_ptr<TcpJob>>* ready,
                                               uint32_t lane) {
   const std::shared_ptr<TcpJob> job = ready->front();
@@ -169,9 +174,11 @@ StripeWork InitiatorLinkCore::TakeFirstLocked(std::list<std::shared_ptr<TcpJob>>
   ++job->out;
   ++job->sent;
   job->lanes_used |= 1ULL << lane;
+  job->turn_bytes += job->stripes[work.stripe].bytes;
   if (job->returned.empty() && job->next == job->stripes.size()) {
     UnlistLocked(job.get());
-  } else {
+  } else if (job->turn_bytes >= kTurnBytes) {
+    job->turn_bytes = 0;
     ready->splice(ready->end(), *ready, ready->begin());
   }
   return work;

@@ -36,7 +36,7 @@ void LaneAcceptor::Accept(UniqueFd socket) {
     context_->refused_lanes.fetch_add(1, std::memory_order_relaxed);
     return;
   }
-  SetLaneOptions(socket.get(), context_->options);
+  SetLaneOptions(socket.get(), IsLoopback(socket.get()), context_->options);
   Loop* loop = &context_->workers->at(context_->workers->Next());
   loop->Post([self = shared_from_this(), loop, socket = std::move(socket)]() mutable {
     self->Watch(loop, std::move(socket));

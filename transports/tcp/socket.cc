@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <fstream>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
@@ -19,6 +20,18 @@ namespace {
 
 void SetInt(int socket, int level, int option, int value) {
   setsockopt(socket, level, option, &value, sizeof(value));
+}
+
+bool SetCongestionControl(int socket, const std::string& name) {
+  return setsockopt(socket, IPPROTO_TCP, TCP_CONGESTION, name.data(),
+                    static_cast<socklen_t>(name.size())) == 0;
+}
+
+// Names that the kernel lists as "available" or "allowed".
+std::string CongestionControls(const std::string& kind) {
+  std::ifstream file(absl::StrCat("/proc/sys/net/ipv4/tcp_", kind, "_congestion_control"));
+  std::string names;
+  return std::getline(file, names) ? names : "unknown";
 }
 
 bool LinkLocal(const sockaddr* address) {
@@ -54,7 +67,23 @@ std::string AddressOf(int socket, int (*get)(int, sockaddr*, socklen_t*)) {
 
 }  // namespace
 
-void SetLaneOptions(int socket, const TcpOptions& options) {
+absl::Status TryCongestionControl(const std::string& name) {
+  UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (!fd.valid() && errno == EAFNOSUPPORT)
+    fd.reset(socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (!fd.valid()) return ErrnoError(errno, "socket to try a congestion control");
+  if (SetCongestionControl(fd.get(), name)) return absl::OkStatus();
+  const bool refused = errno == EPERM;
+  const std::string names = CongestionControls(refused ? "allowed" : "available");
+  return ParamInvalid(
+      absl::StrCat("congestion control \"", name, "\" ",
+                   refused ? "is for processes with CAP_NET_ADMIN alone (all may choose: "
+                           : "is not there (this host has: ",
+                   names, ")"),
+      {.object = absl::StrCat("congestion control ", name)});
+}
+
+void SetLaneOptions(int socket, bool loopback, const TcpOptions& options) {
   const int flags = fcntl(socket, F_GETFL);
   fcntl(socket, F_SETFL, flags | O_NONBLOCK);
   SetInt(socket, IPPROTO_TCP, TCP_NODELAY, 1);
@@ -65,6 +94,11 @@ void SetLaneOptions(int socket, const TcpOptions& options) {
   SetInt(socket, IPPROTO_TCP, TCP_KEEPINTVL, std::max(1, stall_s / 3));
   SetInt(socket, IPPROTO_TCP, TCP_KEEPCNT, 3);
   SetInt(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, static_cast<int>(stall_ms));
+  // On loopback nothing is lost and nobody shares the way, so that pacing only costs time. Where
+  // the choice is not allowed the lane works as well: the daemon has said so when it started.
+  std::string control = options.congestion_control;
+  if (control.empty() && loopback) control = "reno";
+  if (!control.empty()) SetCongestionControl(socket, control);
   if (options.socket_buffer_bytes > 0) {
     const int bytes = static_cast<int>(std::min<uint32_t>(options.socket_buffer_bytes, INT32_MAX));
     SetInt(socket, SOL_SOCKET, SO_SNDBUF, bytes);
@@ -76,7 +110,7 @@ absl::StatusOr<UniqueFd> StartConnect(const Endpoint& peer, const std::string& i
                                       const TcpOptions& options) {
   UniqueFd fd(socket(peer.address.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!fd.valid()) return ErrnoError(errno, absl::StrCat("socket for a lane to ", peer.ToString()));
-  SetLaneOptions(fd.get(), options);
+  SetLaneOptions(fd.get(), peer.loopback(), options);
   if (!interface.empty()) {
     HIXLD_ASSIGN_OR_RETURN(const Endpoint local, InterfaceAddress(interface, peer));
     // The source address alone does not choose the way out: routes are looked up by destination.

@@ -12,9 +12,12 @@
 
 namespace hixld {
 
-// Sets what every lane needs: non-blocking, no delay, keep-alive, user timeout, buffer sizes.
-// Errors of single options are ignored where the lane works without them.
-void SetLaneOptions(int socket, const TcpOptions& options);
+// Sets what every lane needs: non-blocking, no delay, keep-alive, user timeout, buffer sizes,
+// congestion control. Errors of single options are ignored where the lane works without them.
+void SetLaneOptions(int socket, bool loopback, const TcpOptions& options);
+
+// Whether lanes can have this congestion control. PARAM_INVALID lists those that they can have.
+absl::Status TryCongestionControl(const std::string& name);
 
 // Starts to connect to `peer`, from the address of `interface` unless that is empty. The socket
 // becomes writable once it is connected. FAILED names peer or interface.

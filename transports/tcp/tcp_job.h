@@ -63,6 +63,7 @@ struct TcpJob {
   uint32_t sent = 0;        // stripes that were taken, but for those known to have moved nothing
   uint64_t lanes_used = 0;  // one bit per lane
   bool ready = false;       // in the link's list of jobs with stripes to take
+  uint64_t turn_bytes = 0;  // what lanes took since the job came to the front of that list
   std::list<std::shared_ptr<TcpJob>>::iterator ready_at;
   // While fencing:
   absl::Status outcome;

@@ -29,6 +29,8 @@ struct TcpOptions {
   int64_t stall_timeout_ns = 5 * kNanosPerSecond;
   // 0 = the kernel's own sizing.
   uint32_t socket_buffer_bytes = 0;
+  // Of the lanes' sockets; empty: the kernel's default, and reno on loopback.
+  std::string congestion_control;
   // WRITEs take blocks of at least this many bytes from the pages of the memory itself, without a
   // copy, where the peer is not on loopback and the memory is a file's. 0 = never.
   uint64_t zero_copy_bytes = 0;

@@ -157,6 +157,15 @@ TEST_CASE("The kernel's release, and its way to count memory") {
   CHECK(Find(CheckKernel(node.host()), "overcommit").level == Level::kNote);
 }
 
+TEST_CASE("A default congestion control that paces is worth a note") {
+  Node node;
+  const std::string control = "/proc/sys/net/ipv4/tcp_congestion_control";
+  CHECK(CheckTcp(node.File(control, "cubic").host()).front().level == Level::kGood);
+  const Finding finding = CheckTcp(node.File(control, "bbr").host()).front();
+  CHECK(finding.level == Level::kNote);
+  CHECK_THAT(finding.advice, Contains("tcp.congestion_control: cubic"));
+}
+
 TEST_CASE("The socket") {
   Node node;
   CHECK(CheckSocket(node.host()).front().level == Level::kNote);

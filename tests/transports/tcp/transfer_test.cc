@@ -1,4 +1,5 @@
 // Transfers over a healthy link: every shape ends with the right bytes, errors name what is wrong.
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <memory>
 #include <random>
@@ -164,6 +165,43 @@ TEST_CASE("a range may span adjacent regions") {
   REQUIRE(pair.Run(*read).ok());
   CHECK(memcmp(first->bytes() + 50'000, local->bytes(), 50'000) == 0);
   CHECK(memcmp(second->bytes(), local->bytes() + 50'000, 100'000) == 0);
+}
+
+// Two WRITEs over one lane whose answers are held back until both are submitted. Returns how many
+// bytes of the second had arrived when the first ended.
+uint64_t SecondWhenFirstEnds(uint64_t first_bytes, uint64_t second_bytes) {
+  PairOptions options{.tcp = SmallTcp(), .proxy = true};
+  options.tcp.lanes = 1;
+  TcpPair pair(std::move(options));
+  pair.WaitUntilUp(1);
+  auto local = Filled<MappedMemory>(first_bytes, 1);
+  auto remote = Filled<MappedMemory>(first_bytes, 2);
+  pair.resolver.Add(kChannel, kBase, remote);
+  auto first = OnChannel(CopyDirection::kWrite,
+                         {{.local = {local.get(), 0}, .remote_address = 0, .length = first_bytes}});
+  auto second =
+      OnChannel(CopyDirection::kWrite,
+                {{.local = {local.get(), 0}, .remote_address = 0, .length = second_bytes}});
+  std::atomic<uint64_t> arrived{0};
+  first->job()->done = [&, ended = std::move(first->job()->done),
+                        other = second->job()](absl::Status status) mutable {
+    arrived.store(other->bytes_done.load());
+    ended(std::move(status));
+  };
+  pair.proxy->Pause();
+  pair.initiator->Submit(first->job());
+  pair.initiator->Submit(second->job());
+  pair.proxy->Resume();
+  REQUIRE(first->Wait().ok());
+  REQUIRE(second->Wait().ok());
+  return arrived.load();
+}
+
+TEST_CASE("transfers of medium size end one after the other, not all at the same moment") {
+  CHECK(SecondWhenFirstEnds(1 << 20, 1 << 20) == 0);
+}
+TEST_CASE("a small transfer does not wait for all of a large one") {
+  CHECK(SecondWhenFirstEnds(16 << 20, 300'000) == 300'000);
 }
 
 TEST_CASE("empty transfers complete") {
