@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import statistics
 import subprocess
 import tempfile
@@ -16,6 +17,10 @@ from harness.daemon import Daemon, new_cluster_key
 from harness.hosts import Hosts, why_not_allowed
 
 MIB = 1 << 20
+_CONTROL = "net.ipv4.tcp_congestion_control"
+# The best of what was tried: by default it carries 1 MiB at a tenth of this speed.
+_UCX = ["UCX_TLS=tcp", "UCX_NET_DEVICES=lo", "UCX_TCP_PUT_ENABLE=n", "UCX_TCP_TX_SEG_SIZE=1m",
+        "UCX_TCP_RX_SEG_SIZE=1m"]
 
 
 class Unavailable(Exception):
@@ -72,15 +77,22 @@ class Lab:
         known = "direct:" in (self.installation.prefix / "etc" / "hixld.yaml").read_text()
         return self.daemon(name, {**({"local": {"direct": "off"}} if known else {}), **config})
 
-    def nodes(self, mtu=1500, **config):
-        """Two nodes joined by veth."""
+    def _host(self, number):
+        """One of two hosts. All that run in them, plain sockets and iperf3 too, have Linux's own
+        default of congestion control, whatever this machine's is."""
         reason = why_not_allowed()
         if reason:
             raise Unavailable(reason)
         if self._hosts is None:
             self._hosts = Hosts(2)
+            for host in self._hosts:
+                subprocess.run(host.wrap(["sysctl", "-q", "-w", f"{_CONTROL}=cubic"]), check=True)
+        return self._hosts[number]
+
+    def nodes(self, mtu=1500, **config):
+        """Two nodes joined by veth."""
         pair = [self.daemon(f"node {number} {_name_of(config)}", config or None,
-                            host=self._hosts[number], cluster_key=self._key)
+                            host=self._host(number), cluster_key=self._key)
                 for number in range(2)]
         for node in pair:
             node.host.ip("link", "set", node.host.interface, "mtu", str(mtu))
@@ -135,8 +147,24 @@ class Lab:
 
     def bench_over_loopback(self, *arguments):
         """hixl-bench from one daemon to another on this host."""
-        here, there = self.daemon("loopback 0"), self.daemon("loopback 1")
+        here, there = (self.daemon(f"loopback {number}", host=self._host(0)) for number in range(2))
         return self.bench(here, "--target-socket", there.socket, *arguments)
+
+    def ucx(self, test, size, iterations):
+        """Median microseconds and GB/s of ucx_perftest over loopback, median of three runs."""
+        if shutil.which("ucx_perftest") is None:
+            return None
+        settings = ["env", *_UCX, "ucx_perftest", "-p", "14444"]
+        client = [*settings, "127.0.0.1", "-t", test, "-s", str(size), "-n", str(iterations)]
+        self.commands.append(shlex.join(client))
+        results = []
+        for _ in range(3):
+            with _listening(self._host(0).wrap(["stdbuf", "-oL", *settings]), "Waiting for connection"):
+                done = subprocess.run(self._host(0).wrap(client), capture_output=True, text=True, check=True)
+            # Final: iterations, median, average and overall us, average and overall MiB/s, ...
+            final = re.search(r"^Final:(.*)", done.stdout, re.MULTILINE)[1].split()
+            results.append((float(final[1]), float(final[5]) * MIB / 1e9))
+        return tuple(statistics.median(column) for column in zip(*results))
 
     def iperf3(self, pair, streams, reverse=False):
         """GB/s of iperf3 with zero copy between two nodes, the median of three runs."""
@@ -146,17 +174,9 @@ class Lab:
         self.commands.append(shlex.join(client))
         rates = []
         for _ in range(3):
-            server = subprocess.Popen(there.wrap(["iperf3", "-s", "-1", "--forceflush"]), stdout=subprocess.PIPE,
-                                      stderr=subprocess.STDOUT, text=True)
-            try:
-                while "listening" not in (line := server.stdout.readline()):
-                    if not line:
-                        raise Unavailable("iperf3 does not start")
+            with _listening(there.wrap(["iperf3", "-s", "-1", "--forceflush"]), "listening"):
                 done = subprocess.run(here.wrap(client), capture_output=True, text=True, check=True)
-                rates.append(json.loads(done.stdout)["end"]["sum_received"]["bits_per_second"] / 8e9)
-            finally:
-                server.kill()
-                server.communicate()
+            rates.append(json.loads(done.stdout)["end"]["sum_received"]["bits_per_second"] / 8e9)
         return statistics.median(rates)
 
     def python(self, daemon, script):
@@ -177,6 +197,20 @@ class Lab:
 def _name_of(config):
     """What of a configuration fits the name of a directory."""
     return json.dumps(config, sort_keys=True).translate({ord(c): None for c in '{}":,'})
+
+
+@contextmanager
+def _listening(command, word):
+    """A server that says `word` once it listens, until the block ends."""
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    try:
+        while word not in (line := server.stdout.readline()):
+            if not line:
+                raise Unavailable(f"{command} does not start")
+        yield
+    finally:
+        server.kill()
+        server.communicate()
 
 
 @contextmanager
