@@ -48,6 +48,7 @@ class Lab:
         self.directory = Path(self._scratch.name)
         self._daemons = {}
         self._hosts = None
+        self._one_core = set()
         self._key = new_cluster_key(self.directory)
         self.commands = []
 
@@ -111,11 +112,23 @@ class Lab:
         """How many threads of the daemon copy, as its log says."""
         return int(re.search(r"\bworkers=(\d+)", daemon.log())[1])
 
+    def on_one_core(self, daemon):
+        """The daemon's only worker and what is compared with it get the same core: in a virtual
+        machine one core may copy at half the speed of the other. Its clients sleep meanwhile."""
+        if self.workers(daemon) > 1:
+            return
+        for task in Path(f"/proc/{daemon.pid}/task").iterdir():
+            if (task / "comm").read_text().startswith("hixld-w"):
+                os.sched_setaffinity(int(task.name), {0})
+        self._one_core.add(daemon)
+
     def _run(self, daemon, arguments):
         lines = self.directory / "results.jsonl"
         lines.unlink(missing_ok=True)
         command = [self.installation.prefix / "bin" / "hixl-bench", *map(str, arguments), "--quiet",
                    "--jsonl", lines]
+        if daemon in self._one_core:
+            command = ["taskset", "-c", "0", *command]
         result = subprocess.run(daemon.wrap(command), env=daemon.environment(), text=True,
                                 capture_output=True, check=False)
         if result.returncode != 0:

@@ -18,7 +18,8 @@ def _both(values, form):
 
 def memcpy_128m(lab):
     """One daemon, 128 MiB, host to host, against memcpy with as many threads as workers."""
-    daemon = lab.local()
+    daemon = lab.daemon("one core")
+    lab.on_one_core(daemon)
     results = _by_op(lab.bench(daemon, "--block", "128M", "--baseline", "memcpy",
                                "--memcpy-threads", lab.workers(daemon)))
     ratios = [results[op]["memcpy"]["ratio"] for op in OPS]
@@ -29,7 +30,8 @@ def memcpy_128m(lab):
 
 
 def scattered_8192(lab):
-    daemon = lab.local()
+    daemon = lab.daemon("one core")
+    lab.on_one_core(daemon)
     results = _by_op(lab.bench(daemon, "--block", "16K", "--batch", "8192", "--layout", "scattered",
                                "--baseline", "memcpy", "--memcpy-threads", lab.workers(daemon)))
     ratios = [results[op]["memcpy"]["ratio"] for op in OPS]

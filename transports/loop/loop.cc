@@ -23,7 +23,7 @@ namespace {
 
 constexpr int kMaxEvents = 64;
 // A busy loop looks at its descriptors this often.
-constexpr int64_t kBusyFdCheckNs = 10'000;
+constexpr int64_t kBusyFdCheckNs = 50'000;
 // A spinning loop looks at its descriptors this often, since a system call costs more than a poll;
 // and more often while that is where its work comes from.
 constexpr int64_t kSpinFdCheckNs = 5'000;
