@@ -154,26 +154,33 @@ bool DirectPath::Copy(const LocalRanges& local, TransferDirection direction,
   return copied;
 }
 
-DirectPath::Block DirectPath::BlockOf(const BatchView& batch, size_t index, bool read,
-                                      const Place** last) const {
-  const uint64_t length = batch.length(index);
-  *last = places_.Find(batch.remote(index), length, *last);
-  std::byte* const remote = At(**last, batch.remote(index));
-  std::byte* const local = Pointer(batch.local(index));
-  return read ? Block{.target = local, .source = remote, .length = length}
-              : Block{.target = remote, .source = local, .length = length};
-}
-
+// Neighbours on both sides are one copy, as in the daemon.
 void DirectPath::CopyMemory(const BatchView& batch, bool read) const {
-  const Place* last = nullptr;
-  Block next = BlockOf(batch, 0, read, &last);
-  for (size_t i = 1; i < batch.count; ++i) {
-    const Block block = next;
-    next = BlockOf(batch, i, read, &last);
-    PrefetchBlock(next.target, next.source, next.length);
-    CopyBytes(block.target, block.source, block.length, /*streaming=*/false);
+  const Place* place = nullptr;
+  std::byte* base = nullptr;  // of the place
+  Block block = {};
+  for (size_t i = 0; i < batch.count; ++i) {
+    const uint64_t length = batch.length(i);
+    const Place* const there = places_.Find(batch.remote(i), length, place);
+    if (there != place) {
+      place = there;
+      base = At(*place, place->begin);
+    }
+    std::byte* const remote = base + (batch.remote(i) - place->begin);
+    std::byte* const local = Pointer(batch.local(i));
+    std::byte* const target = read ? local : remote;
+    const std::byte* const source = read ? remote : local;
+    if (target == block.target + block.length && source == block.source + block.length) {
+      block.length += length;
+      continue;
+    }
+    if (block.length > 0) {
+      PrefetchBlock(target, source, length);
+      CopyBytes(block.target, block.source, block.length, /*streaming=*/false);
+    }
+    block = {.target = target, .source = source, .length = length};
   }
-  CopyBytes(next.target, next.source, next.length, /*streaming=*/false);
+  CopyBytes(block.target, block.source, block.length, /*streaming=*/false);
 }
 
 // A page that is not there is an error here, where a copy would end the process.

@@ -69,7 +69,6 @@ class DirectPath {
   Checked Check(const LocalRanges& local, const BatchView& batch) const;
   Way WayBetween(const LocalRange& local, const Place& place) const;
   std::byte* At(const Place& place, uint64_t address) const;
-  Block BlockOf(const BatchView& batch, size_t index, bool read, const Place** last) const;
   void CopyMemory(const BatchView& batch, bool read) const;
   bool CopyFile(const BatchView& batch, bool read) const;
   bool CopyProcess(const BatchView& batch, bool read);

@@ -1,6 +1,7 @@
 """Small transfers between processes of one user are copied by the caller itself, and the daemon can
 take that right back at any moment (docs/direct-copies.md)."""
 
+import itertools
 import os
 import random
 import re
@@ -116,8 +117,10 @@ def test_every_way_moves_the_same_bytes(daemon, worker, peer, way, kind):
         for count in (1, 3, 100):
             sizes = [chance.choice([1, 7, 64, 4095, 4096, 5000]) for _ in range(count)]
             starts = [sum(sizes[:i]) for i in range(count)]
-            pieces = [(local.address + a, remote.address + 2 * a + skew, n)
-                      for a, n in zip(starts, sizes)]
+            # Runs of neighbours, with gaps on one side here and there.
+            gaps = list(itertools.accumulate(chance.choice([0, 0, 1, 5000]) for _ in range(count)))
+            pieces = [(local.address + a, remote.address + a + gap + skew, n)
+                      for a, gap, n in zip(starts, gaps, sizes)]
             before = (local if op == "READ" else remote).crc()
             assert here.transfer(there.engine, op, pieces) == SUCCESS
             assert (local if op == "READ" else remote).crc() != before
