@@ -3,6 +3,7 @@
 #include <memory>
 #include <random>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "proto/wire/frame.h"
@@ -134,9 +135,10 @@ TEST_CASE("an initiator with the wrong secret gets no lane") {
                     {{.local = {local.get(), 0}, .remote_address = kBase, .length = 10}});
   read.job()->deadline_ns = MonotonicNanos() + 50 * kNanosPerMilli;
   CHECK(ApiCodeOf(pair.Run(read)) == ApiCode::kTimeout);
+  // On an emulated processor the deadline may pass before the first hello has been looked at.
+  while (pair.target_transport->counters().refused_lanes == 0) std::this_thread::yield();
   CHECK(pair.CountUp() == 0);
   CHECK(pair.target->Lanes().empty());
-  CHECK(pair.target_transport->counters().refused_lanes > 0);
 }
 
 TEST_CASE("a hello with a wrong proof, an old generation or an unknown link is refused") {
