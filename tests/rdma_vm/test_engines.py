@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import vm  # noqa: E402
 
 TESTS = Path(__file__).resolve().parents[1]
-FILES = ["integration/test_transfers.py", "fault/test_clients_that_die.py"]
+FILES = ["integration/test_transfers.py"]
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
 
