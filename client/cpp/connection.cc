@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <chrono>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -25,6 +26,7 @@ namespace {
 constexpr int64_t kGreetTimeout = 10 * kNanosPerSecond;
 // Reserving large pools takes its time.
 constexpr int64_t kStartTimeout = 60 * kNanosPerSecond;
+constexpr auto kOtherStarts = std::chrono::milliseconds(10);
 constexpr auto kFirstBackoff = std::chrono::milliseconds(20);
 constexpr auto kLastBackoff = std::chrono::milliseconds(1000);
 
@@ -149,8 +151,16 @@ absl::StatusOr<std::shared_ptr<Session>> Connection::StartAndOpen() {
   if (session.ok() || session.status().code() != absl::StatusCode::kUnavailable) return session;
   HIXLD_ASSIGN_OR_RETURN(const std::string binary, FindDaemonBinary());
   Log(LogLevel::kInfo, absl::StrCat("starting ", binary, " at ", address_.socket));
-  HIXLD_RETURN_IF_ERROR(StartDaemon(binary, address_.socket, deadline));
+  const absl::Status started = StartDaemon(binary, address_.socket, deadline);
+  // Somebody else has started one that does not listen yet.
+  const bool other = absl::IsAlreadyExists(started);
+  if (!other) HIXLD_RETURN_IF_ERROR(started);
   session = TryOpen(deadline);
+  while (other && session.status().code() == absl::StatusCode::kUnavailable) {
+    if (MonotonicNanos() >= deadline) return Unreachable(address_, started.message());
+    std::this_thread::sleep_for(kOtherStarts);
+    session = TryOpen(deadline);
+  }
   if (session.status().code() == absl::StatusCode::kUnavailable) {
     return Unreachable(address_, "the private hixld is gone again");
   }

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
@@ -131,6 +132,7 @@ absl::Status AwaitReady(int pipe, const std::string& binary, const std::string& 
     if (got <= 0 || said.find('\n') != std::string::npos) break;
   }
   const absl::string_view reason = absl::StripAsciiWhitespace(said);
+  if (absl::StrContains(reason, "already running")) return absl::AlreadyExistsError(reason);
   return Failed(absl::StrCat("the private hixld (", binary, ") did not start: ",
                              reason.empty() ? "it exited at once" : reason, "; see ", log),
                 {.object = "private hixld", .option = "HIXLD_DAEMON, HIXLD_SOCKET"});

@@ -55,7 +55,8 @@ class RpcServerImpl final : public RpcServer {
 
   void Stop(int64_t grace_ns) override {
     if (server_ == nullptr) return;
-    unlink(path_.c_str());
+    // Only what was published: when the path was refused, something of somebody else's is there.
+    if (acceptor_ != nullptr) unlink(path_.c_str());
     acceptor_.reset();
     server_->GetHealthCheckService()->Shutdown();
     server_->Shutdown(std::chrono::system_clock::now() + std::chrono::nanoseconds(grace_ns));

@@ -1,11 +1,14 @@
 """Without any set-up: the client library starts a private daemon for its user."""
 
+import fcntl
 import json
 import os
 import subprocess
 import time
+from pathlib import Path
 
 import pytest
+from harness.wait import eventually
 from harness.worker import PYTHON
 
 PROGRAM = """
@@ -106,3 +109,29 @@ def test_autostart_can_be_forbidden_and_a_wrong_daemon_is_named(home, tmp_path):
     assert json.loads(wrong.stdout) != 0
     assert "/nonexistent/hixld" in wrong.stderr
     assert daemons_of(home) == []
+
+
+def test_a_client_waits_for_a_daemon_that_starts_beside_it(home, installation, tmp_path):
+    socket = tmp_path / "other.sock"
+    environment = {**home, "HIXLD_SOCKET": str(socket)}
+    log = Path(f"{socket}.log")
+    with open(f"{socket}.lock", "w", encoding="ascii") as starting:
+        fcntl.flock(starting, fcntl.LOCK_EX)
+        client = Client(environment)
+        eventually(lambda: log.exists() and "already running" in log.read_text())
+    daemon = subprocess.Popen([installation.hixld, "--private", "--socket", socket], env=environment)
+    try:
+        assert client.status() == 0
+        assert client.end() == 0
+    finally:
+        daemon.terminate()
+        daemon.wait(30)
+
+
+def test_a_file_where_the_socket_should_be_is_refused_and_kept(home, tmp_path):
+    file = tmp_path / "file"
+    file.write_text("precious")
+    client = Client({**home, "HIXLD_SOCKET": str(file)})
+    assert client.status() != 0
+    client.end()
+    assert file.read_text() == "precious"

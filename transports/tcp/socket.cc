@@ -79,7 +79,7 @@ absl::Status TryCongestionControl(const std::string& name) {
       absl::StrCat("congestion control \"", name, "\" ",
                    refused ? "is for processes with CAP_NET_ADMIN alone (all may choose: "
                            : "is not there (this host has: ",
-                   names, ")"),
+                   names, "); lanes are as without it"),
       {.object = absl::StrCat("congestion control ", name)});
 }
 
@@ -96,9 +96,9 @@ void SetLaneOptions(int socket, bool loopback, const TcpOptions& options) {
   SetInt(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, static_cast<int>(stall_ms));
   // On loopback nothing is lost and nobody shares the way, so that pacing only costs time. Where
   // the choice is not allowed the lane works as well: the daemon has said so when it started.
-  std::string control = options.congestion_control;
-  if (control.empty() && loopback) control = "reno";
-  if (!control.empty()) SetCongestionControl(socket, control);
+  const bool chosen = !options.congestion_control.empty() &&
+                      SetCongestionControl(socket, options.congestion_control);
+  if (!chosen && loopback) SetCongestionControl(socket, "reno");
   if (options.socket_buffer_bytes > 0) {
     const int bytes = static_cast<int>(std::min<uint32_t>(options.socket_buffer_bytes, INT32_MAX));
     SetInt(socket, SOL_SOCKET, SO_SNDBUF, bytes);

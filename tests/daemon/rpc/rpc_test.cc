@@ -7,6 +7,7 @@
 #include <catch2/catch.hpp>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <string>
 
 #include "daemon/rpc/admin_service.h"
@@ -138,6 +139,20 @@ TEST_CASE("the socket has its mode whatever the umask, and nothing else is left"
     served.server().Stop(0);
     CHECK_FALSE(std::filesystem::exists(served.path()));
   }
+}
+
+TEST_CASE("what is no socket is refused and left as it is") {
+  const testing::TestDirectory directory;
+  const std::string path = directory.path() + "/file";
+  std::ofstream(path) << "precious";
+  auto loop = Loop::Start({.name = "accept"});
+  REQUIRE(loop.ok());
+  const auto server = RpcServer::Start(loop->get(), {.path = path}, {});
+  CHECK(ApiCodeOf(server.status()) == ApiCode::kParamInvalid);
+  CHECK_THAT(std::string(server.status().message()), Contains(path));
+  std::string text;
+  std::getline(std::ifstream(path), text);
+  CHECK(text == "precious");
 }
 
 TEST_CASE("a path that is too long is refused by name") {

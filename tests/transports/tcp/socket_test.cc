@@ -50,17 +50,20 @@ TEST_CASE("The configured congestion control goes before everything else") {
   }
 }
 
-TEST_CASE("One that is not there leaves the lane with what it had, and is told with the choice") {
+TEST_CASE("One that is not there counts as none, and is told with the choice") {
   CHECK(TryCongestionControl("reno").ok());
   const absl::Status status = TryCongestionControl("nosuch");
   CHECK(ApiCodeOf(status) == ApiCode::kParamInvalid);
   CHECK_THAT(std::string(status.message()), Contains("\"nosuch\"") && Contains("reno"));
   TcpOptions options;
   options.congestion_control = "nosuch";
-  const UniqueFd fd = NewSocket();
-  const std::string before = ControlOf(fd.get());
-  SetLaneOptions(fd.get(), /*loopback=*/true, options);
-  CHECK(ControlOf(fd.get()) == before);
+  const UniqueFd far = NewSocket();
+  const std::string before = ControlOf(far.get());
+  SetLaneOptions(far.get(), /*loopback=*/false, options);
+  CHECK(ControlOf(far.get()) == before);
+  const UniqueFd near = NewSocket();
+  SetLaneOptions(near.get(), /*loopback=*/true, options);
+  CHECK(ControlOf(near.get()) == "reno");
 }
 
 }  // namespace
