@@ -10,7 +10,6 @@
 #include <cerrno>
 #include <chrono>
 #include <string>
-#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -26,7 +25,8 @@ namespace {
 constexpr int64_t kGreetTimeout = 10 * kNanosPerSecond;
 // Reserving large pools takes its time.
 constexpr int64_t kStartTimeout = 60 * kNanosPerSecond;
-constexpr auto kOtherStarts = std::chrono::milliseconds(10);
+// Between two looks at what another process does about the daemon.
+constexpr useconds_t kPollMicros = 5000;
 constexpr auto kFirstBackoff = std::chrono::milliseconds(20);
 constexpr auto kLastBackoff = std::chrono::milliseconds(1000);
 
@@ -66,7 +66,7 @@ absl::StatusOr<UniqueFd> LockStart(const std::string& socket, int64_t deadline) 
     if (errno != EWOULDBLOCK && errno != EINTR)
       return ErrnoError(errno, absl::StrCat("lock ", path));
     if (MonotonicNanos() > deadline) return Timeout(absl::StrCat("another process holds ", path));
-    usleep(5000);
+    usleep(kPollMicros);
   }
   return fd;
 }
@@ -152,19 +152,23 @@ absl::StatusOr<std::shared_ptr<Session>> Connection::StartAndOpen() {
   HIXLD_ASSIGN_OR_RETURN(const std::string binary, FindDaemonBinary());
   Log(LogLevel::kInfo, absl::StrCat("starting ", binary, " at ", address_.socket));
   const absl::Status started = StartDaemon(binary, address_.socket, deadline);
-  // Somebody else has started one that does not listen yet.
-  const bool other = absl::IsAlreadyExists(started);
-  if (!other) HIXLD_RETURN_IF_ERROR(started);
+  if (absl::IsAlreadyExists(started)) return AwaitOther(started.message(), deadline);
+  HIXLD_RETURN_IF_ERROR(started);
   session = TryOpen(deadline);
-  while (other && session.status().code() == absl::StatusCode::kUnavailable) {
-    if (MonotonicNanos() >= deadline) return Unreachable(address_, started.message());
-    std::this_thread::sleep_for(kOtherStarts);
-    session = TryOpen(deadline);
-  }
   if (session.status().code() == absl::StatusCode::kUnavailable) {
     return Unreachable(address_, "the private hixld is gone again");
   }
   return session;
+}
+
+absl::StatusOr<std::shared_ptr<Session>> Connection::AwaitOther(absl::string_view reason,
+                                                                int64_t deadline) {
+  while (true) {
+    auto session = TryOpen(deadline);
+    if (session.ok() || session.status().code() != absl::StatusCode::kUnavailable) return session;
+    if (MonotonicNanos() >= deadline) return Unreachable(address_, reason);
+    usleep(kPollMicros);
+  }
 }
 
 void Connection::Enroll(Recoverable* recoverable) {

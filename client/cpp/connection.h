@@ -10,6 +10,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "client/cpp/buffer_pool.h"
 #include "client/cpp/daemon_address.h"
 #include "client/cpp/session.h"
@@ -51,6 +52,9 @@ class Connection {
   explicit Connection(DaemonAddress address);
   absl::StatusOr<std::shared_ptr<Session>> OpenSession(Start start);
   absl::StatusOr<std::shared_ptr<Session>> StartAndOpen();
+  // Opens a session with a daemon that somebody else has started and that may not listen yet;
+  // `reason` is what is said when it never does.
+  absl::StatusOr<std::shared_ptr<Session>> AwaitOther(absl::string_view reason, int64_t deadline);
   absl::StatusOr<std::shared_ptr<Session>> TryOpen(int64_t deadline);
   std::shared_ptr<Session> Living();
   bool MayStart();

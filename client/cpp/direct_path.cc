@@ -99,10 +99,8 @@ DirectPath::Way DirectPath::WayBetween(const LocalRange& local, const Place& pla
   return Way::kNone;
 }
 
-std::byte* DirectPath::At(const Place& place, uint64_t address) const {
-  if (place.kind != direct::RegionKind::kFile) return Pointer(address);
-  return files_[place.file].load(std::memory_order_acquire)->data() + place.file_offset +
-         (address - place.begin);
+std::byte* DirectPath::Base(const Place& place) const {
+  return files_[place.file].load(std::memory_order_acquire)->data() + place.file_offset;
 }
 
 // All of a batch is checked before anything moves, as the daemon does it.
@@ -164,7 +162,7 @@ void DirectPath::CopyMemory(const BatchView& batch, bool read) const {
     const Place* const there = places_.Find(batch.remote(i), length, place);
     if (there != place) {
       place = there;
-      base = At(*place, place->begin);
+      base = Base(*place);
     }
     std::byte* const remote = base + (batch.remote(i) - place->begin);
     std::byte* const local = Pointer(batch.local(i));

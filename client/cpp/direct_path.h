@@ -68,7 +68,8 @@ class DirectPath {
              std::unique_ptr<direct::Copier> gate);
   Checked Check(const LocalRanges& local, const BatchView& batch) const;
   Way WayBetween(const LocalRange& local, const Place& place) const;
-  std::byte* At(const Place& place, uint64_t address) const;
+  // Where a place of a file that is mapped begins in this process.
+  std::byte* Base(const Place& place) const;
   void CopyMemory(const BatchView& batch, bool read) const;
   bool CopyFile(const BatchView& batch, bool read) const;
   bool CopyProcess(const BatchView& batch, bool read);

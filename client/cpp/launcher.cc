@@ -21,6 +21,7 @@
 #include "absl/strings/str_split.h"
 #include "proto/base/clock.h"
 #include "proto/base/fd.h"
+#include "proto/base/socket_path.h"
 #include "proto/base/status.h"
 
 extern char** environ;
@@ -132,7 +133,7 @@ absl::Status AwaitReady(int pipe, const std::string& binary, const std::string& 
     if (got <= 0 || said.find('\n') != std::string::npos) break;
   }
   const absl::string_view reason = absl::StripAsciiWhitespace(said);
-  if (absl::StrContains(reason, "already running")) return absl::AlreadyExistsError(reason);
+  if (absl::StrContains(reason, kAlreadyRunning)) return absl::AlreadyExistsError(reason);
   return Failed(absl::StrCat("the private hixld (", binary, ") did not start: ",
                              reason.empty() ? "it exited at once" : reason, "; see ", log),
                 {.object = "private hixld", .option = "HIXLD_DAEMON, HIXLD_SOCKET"});

@@ -325,8 +325,8 @@ std::vector<Finding> CheckKernel(const Host& host) {
 }
 
 std::vector<Finding> CheckTcp(const Host& host) {
-  const std::string directory = host.root + "/proc/sys/net/ipv4/tcp_";
-  const std::string control = ReadText(directory + "congestion_control").value_or("unknown");
+  const std::string control =
+      ReadText(host.root + "/proc/sys/net/ipv4/tcp_congestion_control").value_or("unknown");
   const std::string found = "default congestion control " + control;
   if (!absl::StartsWith(control, "bbr")) return {{"tcp", Level::kGood, found, ""}};
   return {{"tcp", Level::kNote,

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "proto/base/socket_path.h"
 #include "proto/base/status.h"
 
 namespace hixld {
@@ -28,7 +29,7 @@ absl::Status AlreadyRunning(const std::string& path, int fd) {
   const ssize_t size = pread(fd, text, sizeof(text) - 1, 0);
   const long pid = size > 0 ? strtol(text, nullptr, 10) : 0;
   // The holder writes its pid right after it has the lock; in between the file is empty.
-  return absl::AlreadyExistsError(absl::StrCat("already running, pid ",
+  return absl::AlreadyExistsError(absl::StrCat(kAlreadyRunning, ", pid ",
                                                pid > 0 ? absl::StrCat(pid) : std::string("unknown"),
                                                " (it holds ", path, ")"));
 }

@@ -23,4 +23,8 @@ std::string DefaultSocketPath();
 std::string FdSocketPath(absl::string_view socket_path);
 std::string LockFilePath(absl::string_view socket_path);
 
+// How a daemon begins to say that another one holds the lock file; by these words a client that
+// started it knows to wait for the other.
+constexpr char kAlreadyRunning[] = "already running";
+
 }  // namespace hixld

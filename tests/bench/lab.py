@@ -17,7 +17,6 @@ from harness.daemon import Daemon, new_cluster_key
 from harness.hosts import Hosts, why_not_allowed
 
 MIB = 1 << 20
-_CONTROL = "net.ipv4.tcp_congestion_control"
 # The best of what was tried: by default it carries 1 MiB at a tenth of this speed.
 _UCX = ["UCX_TLS=tcp", "UCX_NET_DEVICES=lo", "UCX_TCP_PUT_ENABLE=n", "UCX_TCP_TX_SEG_SIZE=1m",
         "UCX_TCP_RX_SEG_SIZE=1m"]
@@ -81,13 +80,14 @@ class Lab:
     def _host(self, number):
         """One of two hosts. All that run in them, plain sockets and iperf3 too, have Linux's own
         default of congestion control, whatever this machine's is."""
-        reason = why_not_allowed()
-        if reason:
-            raise Unavailable(reason)
         if self._hosts is None:
+            reason = why_not_allowed()
+            if reason:
+                raise Unavailable(reason)
             self._hosts = Hosts(2)
             for host in self._hosts:
-                subprocess.run(host.wrap(["sysctl", "-q", "-w", f"{_CONTROL}=cubic"]), check=True)
+                subprocess.run(host.wrap(["sysctl", "-q", "-w", "net.ipv4.tcp_congestion_control=cubic"]),
+                               check=True)
         return self._hosts[number]
 
     def nodes(self, mtu=1500, **config):

@@ -26,8 +26,7 @@ _SETTINGS = json.loads(os.environ.get("HIXLD_TEST_SETTINGS", "{}"))
 def _merged(defaults, settings):
     if not isinstance(defaults, dict) or not isinstance(settings, dict):
         return settings
-    both = {key: _merged(defaults[key], settings[key]) for key in defaults if key in settings}
-    return {**defaults, **settings, **both}
+    return {**defaults, **{key: _merged(defaults.get(key), value) for key, value in settings.items()}}
 
 
 def new_cluster_key(directory):

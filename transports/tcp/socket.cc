@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <optional>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
@@ -57,12 +58,17 @@ absl::StatusOr<Endpoint> InterfaceAddress(const std::string& interface, const En
       {.object = absl::StrCat("interface ", interface)});
 }
 
-std::string AddressOf(int socket, int (*get)(int, sockaddr*, socklen_t*)) {
+std::optional<Endpoint> EndOf(int socket, int (*get)(int, sockaddr*, socklen_t*)) {
   sockaddr_storage address = {};
   socklen_t length = sizeof(address);
-  if (get(socket, reinterpret_cast<sockaddr*>(&address), &length) != 0) return "";
-  if (address.ss_family != AF_INET && address.ss_family != AF_INET6) return "";
-  return EndpointFromSockaddr(address, length).ToString();
+  if (get(socket, reinterpret_cast<sockaddr*>(&address), &length) != 0) return std::nullopt;
+  if (address.ss_family != AF_INET && address.ss_family != AF_INET6) return std::nullopt;
+  return EndpointFromSockaddr(address, length);
+}
+
+std::string AddressOf(int socket, int (*get)(int, sockaddr*, socklen_t*)) {
+  const std::optional<Endpoint> end = EndOf(socket, get);
+  return end.has_value() ? end->ToString() : "";
 }
 
 }  // namespace
@@ -135,15 +141,8 @@ absl::Status SocketError(int socket, absl::string_view what) {
 }
 
 bool IsLoopback(int socket) {
-  sockaddr_storage address = {};
-  socklen_t length = sizeof(address);
-  if (getpeername(socket, reinterpret_cast<sockaddr*>(&address), &length) != 0) return false;
-  if (address.ss_family == AF_INET) {
-    const auto& v4 = reinterpret_cast<const sockaddr_in&>(address);
-    return (ntohl(v4.sin_addr.s_addr) >> 24) == IN_LOOPBACKNET;
-  }
-  const auto& v6 = reinterpret_cast<const sockaddr_in6&>(address);
-  return address.ss_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&v6.sin6_addr);
+  const std::optional<Endpoint> peer = EndOf(socket, getpeername);
+  return peer.has_value() && peer->loopback();
 }
 
 std::string LocalAddress(int socket) { return AddressOf(socket, getsockname); }
