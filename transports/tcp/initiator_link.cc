@@ -362,6 +362,16 @@ void InitiatorLinkCore::ArmDeadline() {
   });
 }
 
+// Why transfers wait, where it is for want of a lane; the first that knows is as good as another.
+std::string InitiatorLinkCore::Trouble() const {
+  std::string trouble;
+  for (const auto& lane : lanes_) {
+    if (lane->up()) return "";
+    if (trouble.empty()) trouble = lane->stats().error;
+  }
+  return absl::StrCat("; no lane is up", trouble.empty() ? "" : ": ", trouble);
+}
+
 void InitiatorLinkCore::OnDeadline() {
   const int64_t now_ns = MonotonicNanos();
   Jobs late;
@@ -377,9 +387,10 @@ void InitiatorLinkCore::OnDeadline() {
       }
     }
   }
+  const std::string trouble = late.empty() ? "" : Trouble();
   for (const auto& job : late) {
     BeginFence(job, Timeout(absl::StrCat("transfer ", job->id, " to ", peer_.ToString(),
-                                         " passed its deadline"),
+                                         " passed its deadline", trouble),
                             {.object = absl::StrCat("transfer ", job->id)}));
   }
   ArmDeadline();

@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -92,6 +93,7 @@ class InitiatorLinkCore : public std::enable_shared_from_this<InitiatorLinkCore>
 
   void ArmDeadline();
   void OnDeadline();
+  std::string Trouble() const;
   void OnFencedAt();
   void HandleControl(const hixl::wire::v1::TcpControl& message);
   void OnTransferCancelled(uint64_t id);

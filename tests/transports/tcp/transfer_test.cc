@@ -11,6 +11,7 @@
 namespace hixld {
 namespace {
 
+using Catch::Matchers::Contains;
 using testing::DistantMemory;
 using testing::ExpectedTarget;
 using testing::FillRandom;
@@ -124,6 +125,14 @@ TEST_CASE("an interface that does not exist is named in the lane's state") {
   while (error.empty()) error = pair.initiator->Lanes()[0].error;
   CHECK(error.find("nosuchif0") != std::string::npos);
   CHECK(pair.initiator->Lanes()[0].state != "up");
+  // A transfer that waits in vain says so too.
+  auto local = Filled<MappedMemory>(10, 1);
+  auto late = OnChannel(CopyDirection::kRead,
+                        {{.local = {local.get(), 0}, .remote_address = 0, .length = 10}});
+  late->job()->deadline_ns = MonotonicNanos() + kNanosPerMilli;
+  const absl::Status status = pair.Run(*late);
+  CHECK(ApiCodeOf(status) == ApiCode::kTimeout);
+  CHECK_THAT(std::string(status.message()), Contains("no lane is up: ") && Contains("nosuchif0"));
 }
 
 TEST_CASE("more pieces than one frame holds, each of one byte") {
