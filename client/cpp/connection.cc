@@ -145,6 +145,8 @@ absl::StatusOr<std::shared_ptr<Session>> Connection::OpenSession(Start start) {
 
 absl::StatusOr<std::shared_ptr<Session>> Connection::StartAndOpen() {
   const int64_t deadline = MonotonicNanos() + kStartTimeout;
+  // Before anything is made beside it.
+  HIXLD_RETURN_IF_ERROR(CheckSocketPlace(address_.socket));
   HIXLD_ASSIGN_OR_RETURN(const UniqueFd lock, LockStart(address_.socket, deadline));
   // Who waited for the lock finds the daemon that its holder started.
   auto session = TryOpen(MonotonicNanos() + kGreetTimeout);

@@ -9,6 +9,8 @@
 #include <cstdlib>
 #include <utility>
 
+#include "absl/algorithm/container.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "proto/base/socket_path.h"
 #include "proto/base/status.h"
@@ -34,6 +36,21 @@ absl::Status AlreadyRunning(const std::string& path, int fd) {
                                                " (it holds ", path, ")"));
 }
 
+// What is no pid in a line, or nothing, was not left by a daemon.
+absl::Status CheckOurs(const std::string& path, int fd) {
+  char text[32];
+  const ssize_t size = pread(fd, text, sizeof(text), 0);
+  if (size < 0) return ErrnoError(errno, absl::StrCat("read ", path), {.object = path});
+  const absl::string_view content(text, static_cast<size_t>(size));
+  const bool ours = content.empty() ||
+                    (content.size() < sizeof(text) && content.back() == '\n' &&
+                     absl::c_all_of(content.substr(0, content.size() - 1), absl::ascii_isdigit));
+  if (ours) return absl::OkStatus();
+  return ParamInvalid(
+      absl::StrCat(path, " exists and is no lock file of hixld; it is left as it is"),
+      {.object = path, .option = "socket.path", .allowed = "a path that is free"});
+}
+
 absl::Status WritePid(const std::string& path, int fd) {
   const std::string text = absl::StrCat(getpid(), "\n");
   if (ftruncate(fd, 0) != 0 ||
@@ -57,6 +74,7 @@ absl::StatusOr<LockFile> LockFile::Acquire(const std::string& path) {
       return ErrnoError(errno, absl::StrCat("lock ", path), {.object = path});
     }
     if (!StillAt(path, fd.get())) continue;
+    HIXLD_RETURN_IF_ERROR(CheckOurs(path, fd.get()));
     HIXLD_RETURN_IF_ERROR(WritePid(path, fd.get()));
     return LockFile(path, std::move(fd));
   }

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "proto/base/socket_path.h"
 #include "proto/base/status.h"
 
 namespace hixld {
@@ -27,21 +28,8 @@ PrivateName::~PrivateName() {
   rmdir(directory_.c_str());
 }
 
-namespace {
-
-// A socket that nobody serves any more may go; anything else is somebody's.
-absl::Status CheckReplaceable(const std::string& path) {
-  struct stat there {};
-  if (lstat(path.c_str(), &there) != 0) return absl::OkStatus();
-  if (S_ISSOCK(there.st_mode)) return absl::OkStatus();
-  return ParamInvalid(absl::StrCat(path, " exists and is no socket; it is left as it is"),
-                      {.object = path, .allowed = "a path that is free, or a socket's"});
-}
-
-}  // namespace
-
 absl::StatusOr<PrivateName> PrivateName::Beside(const std::string& path) {
-  HIXLD_RETURN_IF_ERROR(CheckReplaceable(path));
+  HIXLD_RETURN_IF_ERROR(CheckSocketPlace(path));
   std::string directory = absl::StrCat(path, ".XXXXXX");
   if (mkdtemp(directory.data()) == nullptr) {
     return ErrnoError(errno, absl::StrCat("create a directory beside ", path));
@@ -54,7 +42,7 @@ absl::Status PrivateName::Publish(mode_t mode, gid_t group) const {
     return ErrnoError(errno, absl::StrCat("give ", path_, " to group ", group), {.object = path_});
   }
   if (chmod(name_.c_str(), mode) != 0) return ErrnoError(errno, absl::StrCat("chmod ", path_));
-  HIXLD_RETURN_IF_ERROR(CheckReplaceable(path_));
+  HIXLD_RETURN_IF_ERROR(CheckSocketPlace(path_));
   if (rename(name_.c_str(), path_.c_str()) != 0) {
     return ErrnoError(errno, absl::StrCat("rename to ", path_));
   }

@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #include "absl/strings/str_cat.h"
+#include "proto/base/status.h"
 
 namespace hixld {
 namespace {
@@ -32,6 +33,13 @@ std::string DefaultSocketPath() {
   const char* const named = std::getenv("HIXLD_SOCKET");
   if (named != nullptr && named[0] != '\0') return named;
   return IsSocket(kSystemSocketPath) ? kSystemSocketPath : PrivateSocketPath();
+}
+
+absl::Status CheckSocketPlace(const std::string& path) {
+  struct stat there;
+  if (lstat(path.c_str(), &there) != 0 || S_ISSOCK(there.st_mode)) return absl::OkStatus();
+  return ParamInvalid(absl::StrCat(path, " exists and is no socket; it is left as it is"),
+                      {.object = path, .allowed = "a path that is free, or a socket's"});
 }
 
 std::string FdSocketPath(absl::string_view socket_path) { return absl::StrCat(socket_path, ".fd"); }

@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 
 namespace hixld {
@@ -22,6 +23,10 @@ std::string DefaultSocketPath();
 // The fd channel's socket and the lock file that belong to a gRPC socket.
 std::string FdSocketPath(absl::string_view socket_path);
 std::string LockFilePath(absl::string_view socket_path);
+
+// Whether a daemon may publish a socket at `path`: nothing is there, or a socket, which may go when
+// nobody serves it. PARAM_INVALID otherwise: the file is somebody's.
+absl::Status CheckSocketPlace(const std::string& path);
 
 // How a daemon begins to say that another one holds the lock file; by these words a client that
 // started it knows to wait for the other.

@@ -129,9 +129,13 @@ def test_a_client_waits_for_a_daemon_that_starts_beside_it(home, installation, t
 
 
 def test_a_file_where_the_socket_should_be_is_refused_and_kept(home, tmp_path):
-    file = tmp_path / "file"
+    directory = tmp_path / "own"
+    directory.mkdir()
+    file = directory / "file"
     file.write_text("precious")
-    client = Client({**home, "HIXLD_SOCKET": str(file)})
-    assert client.status() != 0
-    client.end()
+    client = subprocess.run([PYTHON, "-c", PROGRAM], env={**home, "HIXLD_SOCKET": str(file)}, input="\n",
+                            capture_output=True, text=True, timeout=60, check=False)
+    assert json.loads(client.stdout) != 0
+    assert f"{file} exists and is no socket" in client.stderr
     assert file.read_text() == "precious"
+    assert list(directory.iterdir()) == [file]

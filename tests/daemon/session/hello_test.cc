@@ -4,7 +4,9 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
+#include <filesystem>
 #include <fstream>
+#include <sstream>
 #include <thread>
 
 #include "daemon/session/lock_file.h"
@@ -223,6 +225,21 @@ TEST_CASE("many processes race for one lock and one has it") {
   }
   for (auto& thread : threads) thread.join();
   CHECK(std::filesystem::is_empty(directory.path()));
+}
+
+TEST_CASE("a file that no daemon has left as its lock stays as it is") {
+  TestDirectory directory;
+  const std::string lock = directory.socket() + ".lock";
+  for (const std::string content : {"precious", "4711", "4711\nmore", "12 34\n"}) {
+    std::ofstream(lock) << content;
+    TestDaemon daemon(TestDaemon::Options(), directory.socket());
+    CHECK(ApiCodeOf(daemon.status) == ApiCode::kParamInvalid);
+    CHECK(ErrorInfoOf(daemon.status).object == lock);
+    std::ostringstream kept;
+    kept << std::ifstream(lock).rdbuf();
+    CHECK(kept.str() == content);
+    CHECK_FALSE(std::filesystem::exists(directory.socket()));
+  }
 }
 
 TEST_CASE("a lock in a directory that does not exist names the path") {

@@ -1,9 +1,13 @@
 #include "proto/base/socket_path.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
 #include <cstdlib>
+#include <fstream>
+
+#include "proto/base/status.h"
 
 namespace hixld {
 namespace {
@@ -27,6 +31,21 @@ TEST_CASE("a named socket goes before all others") {
   setenv("HIXLD_SOCKET", "", 1);
   CHECK((DefaultSocketPath() == kSystemSocketPath || DefaultSocketPath() == PrivateSocketPath()));
   unsetenv("HIXLD_SOCKET");
+}
+
+TEST_CASE("a socket takes no place but a free one or another socket's") {
+  const std::string path = std::string(std::getenv("TEST_TMPDIR")) + "/place.sock";
+  CHECK(CheckSocketPlace(path).ok());
+  std::ofstream(path) << "mine";
+  const absl::Status taken = CheckSocketPlace(path);
+  CHECK(ApiCodeOf(taken) == ApiCode::kParamInvalid);
+  CHECK(ErrorInfoOf(taken).object == path);
+  REQUIRE(unlink(path.c_str()) == 0);
+  REQUIRE(symlink("/nonexistent", path.c_str()) == 0);
+  CHECK_FALSE(CheckSocketPlace(path).ok());
+  REQUIRE(unlink(path.c_str()) == 0);
+  REQUIRE(mknod(path.c_str(), S_IFSOCK | 0600, 0) == 0);
+  CHECK(CheckSocketPlace(path).ok());
 }
 
 TEST_CASE("the files beside a socket") {
