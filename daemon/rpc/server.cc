@@ -15,6 +15,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "daemon/telemetry/log.h"
+#include "proto/base/clock.h"
 #include "proto/base/no_descriptors.h"
 #include "proto/base/status.h"
 #include "proto/base/unix_socket.h"
@@ -42,9 +43,12 @@ class RpcServerImpl final : public RpcServer {
     callbacks.take = [server = server_.get()](UniqueFd socket) {
       grpc::AddInsecureChannelFromFd(server, socket.release());
     };
-    callbacks.refuse = [](const UniqueFd&) {
+    callbacks.refuse = [limiter = std::make_unique<LogLimiter>(kNanosPerSecond)](const UniqueFd&) {
+      uint64_t suppressed = 0;
+      if (!limiter->Allow(MonotonicNanos(), &suppressed)) return;
       LogWarn("a gRPC connection is refused",
-              {{"reason", NoDescriptors("hixld cannot serve another connection")}});
+              {{"reason", NoDescriptors("hixld cannot serve another connection")},
+               {"not_logged", suppressed}});
     };
     callbacks.fail = [](const absl::Status& error) {
       LogError("cannot accept gRPC connections", {{"error", error}});

@@ -17,9 +17,11 @@
 #include "daemon/memory/process_memory.h"
 #include "daemon/session/peer.h"
 #include "daemon/telemetry/log.h"
+#include "proto/base/clock.h"
 #include "proto/base/descriptor_reserve.h"
 #include "proto/base/mutex.h"
 #include "proto/base/no_descriptors.h"
+#include "proto/base/socket_path.h"
 #include "proto/base/status.h"
 #include "transports/loop/acceptor.h"
 
@@ -117,6 +119,7 @@ class SessionServer::Core : public PeerHost, public std::enable_shared_from_this
   };
 
   // On the loop's thread.
+  void LogRefused(const PeerCredentials& credentials, const absl::Status& why);
   void RefuseForDescriptors(const UniqueFd& socket);
   void Admit(UniqueFd socket);
   void StopListening();
@@ -136,6 +139,7 @@ class SessionServer::Core : public PeerHost, public std::enable_shared_from_this
   const SessionServerOptions options_;
   const SessionResources resources_;
   std::vector<SessionObserver*> observers_;  // fixed once it listens
+  LogLimiter refused_log_{kNanosPerSecond};
 
   // The loop's thread only.
   std::unique_ptr<Acceptor> acceptor_;  // made before the loop knows of it
@@ -178,7 +182,7 @@ void SessionServer::Core::Stop() {
 }
 
 absl::Status SessionServer::Core::Listen() {
-  const std::string path = options_.socket_path + ".fd";
+  const std::string path = FdSocketPath(options_.socket_path);
   HIXLD_ASSIGN_OR_RETURN(UniqueFd listener, ListenFdSocket(path, options_.mode, options_.group));
   {
     MutexLock lock(&mutex_);
@@ -199,9 +203,19 @@ absl::Status SessionServer::Core::Listen() {
   return absl::OkStatus();
 }
 
+// A client that knocks in a loop shall not fill the log.
+void SessionServer::Core::LogRefused(const PeerCredentials& credentials, const absl::Status& why) {
+  uint64_t suppressed = 0;
+  if (!refused_log_.Allow(MonotonicNanos(), &suppressed)) return;
+  LogWarn("session refused", {{"pid", credentials.pid},
+                              {"uid", credentials.uid},
+                              {"reason", why},
+                              {"not_logged", suppressed}});
+}
+
 void SessionServer::Core::RefuseForDescriptors(const UniqueFd& socket) {
   const absl::Status why = NoDescriptors("hixld cannot serve a new session");
-  LogWarn("session refused", {{"reason", why}});
+  LogRefused({}, why);
   if (socket.valid()) TellRefused(socket.get(), why);
 }
 
@@ -217,8 +231,7 @@ void SessionServer::Core::Admit(UniqueFd socket) {
       IsReservedDescriptor(socket.get()) ? NoDescriptors("hixld cannot serve a new session")
                                          : TakeSeat(id, credentials->uid);
   if (!seat.ok()) {
-    LogWarn("session refused",
-            {{"pid", credentials->pid}, {"uid", credentials->uid}, {"reason", seat.status()}});
+    LogRefused(*credentials, seat.status());
     return TellRefused(socket.get(), seat.status());
   }
   UniqueFd pidfd;
@@ -442,7 +455,11 @@ absl::StatusOr<std::unique_ptr<SessionServer>> SessionServer::Create(SessionServ
   if (options.incarnation.empty()) {
     HIXLD_ASSIGN_OR_RETURN(options.incarnation, RandomBytes(kIncarnationBytes));
   }
-  HIXLD_ASSIGN_OR_RETURN(LockFile lock, LockFile::Acquire(options.socket_path + ".lock"));
+  const std::string& path = options.socket_path;
+  for (const std::string& place : {path, FdSocketPath(path)}) {
+    HIXLD_RETURN_IF_ERROR(CheckSocketPlace(place));
+  }
+  HIXLD_ASSIGN_OR_RETURN(LockFile lock, LockFile::Acquire(LockFilePath(path)));
   auto core = std::make_shared<Core>(std::move(options), std::move(resources));
   core->Start();
   return std::unique_ptr<SessionServer>(new SessionServer(std::move(lock), std::move(core)));

@@ -8,6 +8,7 @@ import os
 import resource
 import socket
 import struct
+import time
 from pathlib import Path
 
 import grpc
@@ -272,6 +273,23 @@ def test_a_daemon_whose_descriptors_ran_out_serves_again(node):
             connection.close()
     eventually(lambda: node.ctl("health").returncode == 0)
     resource.prlimit(node.pid, resource.RLIMIT_NOFILE, before)
+
+
+def test_sessions_refused_by_the_hundred_do_not_fill_the_log(daemon):
+    node = daemon(config={"limits": {"max_sessions_per_uid": 1}})
+    knocks = 300
+    with node.fd_channel() as held:
+        assert held.hello().WhichOneof("body") == "welcome"
+        start = time.monotonic()
+        for _ in range(knocks):
+            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as raw:
+                raw.settimeout(10)
+                raw.connect(str(node.fd_socket))
+                assert b"limits.max_sessions_per_uid" in raw.recv(65536)
+        seconds = time.monotonic() - start
+    lines = [line for line in node.log().splitlines() if "session refused" in line]
+    # One at once, and one per second.
+    assert 1 <= len(lines) <= 2 + seconds < knocks
 
 
 # --- the network door ---------------------------------------------------------------------------
