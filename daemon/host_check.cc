@@ -2,6 +2,7 @@
 
 #include <grp.h>
 #include <ifaddrs.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include <cstring>
@@ -19,6 +20,9 @@
 
 namespace hixld {
 namespace {
+
+// What is open in a daemon that has just started, and as much again for gRPC's first connections.
+constexpr rlim_t kMinDescriptors = 128;
 
 struct HostNetwork {
   std::set<std::string> interfaces;
@@ -82,6 +86,22 @@ std::vector<std::string> MissingFromHost(const Config& config, const std::string
     lines.push_back(absl::StrCat("node.data_address: ", address, " is no address of this host"));
   }
   return lines;
+}
+
+std::string UsableCongestionControl(const Config& config) {
+  const std::string& name = config.tcp.congestion_control;
+  return !name.empty() && TryCongestionControl(name).ok() ? name : "";
+}
+
+absl::Status CheckDescriptorLimit() {
+  rlimit limit = {};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= kMinDescriptors) {
+    return absl::OkStatus();
+  }
+  return ResourceExhausted(
+      absl::StrCat("RLIMIT_NOFILE (ulimit -n) is ", limit.rlim_cur, ": hixld needs ",
+                   kMinDescriptors, " descriptors to start, and more for each client"),
+      {.object = "RLIMIT_NOFILE", .allowed = absl::StrCat("from ", kMinDescriptors)});
 }
 
 }  // namespace hixld

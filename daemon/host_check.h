@@ -21,4 +21,11 @@ absl::StatusOr<gid_t> SocketGroup(const Config& config);
 // daemon would listen.
 std::vector<std::string> MissingFromHost(const Config& config, const std::string& socket_path);
 
+// tcp.congestion_control where lanes get it; empty: they have the kernel's default.
+std::string UsableCongestionControl(const Config& config);
+
+// RESOURCE_EXHAUSTED when this process may not open the descriptors that a daemon without clients
+// needs.
+absl::Status CheckDescriptorLimit();
+
 }  // namespace hixld

@@ -181,6 +181,8 @@ int Serve(const Flags& flags, const Config& config) {
     return kExitOk;
   }
   for (const std::string& line : missing) LogWarn(line);
+  const absl::Status descriptors = CheckDescriptorLimit();
+  if (!descriptors.ok()) return Fail(flags, descriptors, kExitRuntime);
   const UniqueFd signals = StopSignals();
   const UniqueFd unused(eventfd(0, EFD_CLOEXEC));
   options.on_unused = [fd = unused.get()] { eventfd_write(fd, 1); };

@@ -102,6 +102,31 @@ def test_a_bad_configuration_stops_the_start_with_one_clear_line(daemon, config,
         assert word in said
 
 
+@pytest.mark.parametrize("suffix", ["", ".fd", ".lock"])
+def test_somebody_elses_file_is_named_and_nothing_is_left_beside_it(daemon, suffix):
+    node = daemon(started=False)
+    file = node.socket.with_name(node.socket.name + suffix)
+    file.write_text("precious")
+    before = set(node.directory.iterdir()) | {node.log_path}
+    node.spawn()
+    assert node.process.wait(60) == 2
+    node.may_be_gone = True
+    assert f"{file} exists and is no" in node.log()
+    assert file.read_text() == "precious"
+    assert set(node.directory.iterdir()) == before
+
+
+def test_too_few_descriptors_are_named(daemon, installation):
+    node = daemon()
+    in_use = len(os.listdir(f"/proc/{node.pid}/fd"))
+    for limit in (10, in_use):
+        result = subprocess.run(["prlimit", f"--nofile={limit}:{limit}", installation.hixld, "--socket",
+                                 node.directory / "other.sock"],
+                                capture_output=True, text=True, timeout=60, check=False)
+        assert result.returncode == 1
+        assert f"RLIMIT_NOFILE (ulimit -n) is {limit}" in result.stderr
+
+
 def test_unknown_flags_are_refused(daemon):
     node = daemon(started=False, arguments=["--no-such-flag"])
     node.spawn()
