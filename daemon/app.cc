@@ -357,6 +357,7 @@ absl::Status AppImpl::StartRpc() {
   sources.private_daemon = options_.private_daemon;
   sources.workers = workers_->size();
   sources.security = Security();
+  sources.tcp_congestion_control = UsableCongestionControl(config_);
   sources.started_ns = started_ns_;
   sources.sessions = sessions_.get();
   sources.engines = engines_.get();

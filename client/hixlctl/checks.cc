@@ -212,6 +212,10 @@ std::vector<Finding> CheckSocket(const Host& host) {
          "start the daemon: systemctl start hixld; without it, the first client starts a private "
          "one"}};
   }
+  if (!S_ISSOCK(info.st_mode)) {
+    return {{"socket", Level::kProblem, host.socket_path + " is no socket",
+             "name the daemon's socket with --socket or HIXLD_SOCKET, or remove what is there"}};
+  }
   const std::string found = absl::StrFormat("%s, mode %04o, uid %d, gid %d", host.socket_path,
                                             info.st_mode & 07777, info.st_uid, info.st_gid);
   if (access(host.socket_path.c_str(), W_OK) == 0) return {{"socket", Level::kGood, found, ""}};
@@ -327,8 +331,13 @@ std::vector<Finding> CheckKernel(const Host& host) {
 std::vector<Finding> CheckTcp(const Host& host) {
   const std::string control =
       ReadText(host.root + "/proc/sys/net/ipv4/tcp_congestion_control").value_or("unknown");
-  const std::string found = "default congestion control " + control;
-  if (!absl::StartsWith(control, "bbr")) return {{"tcp", Level::kGood, found, ""}};
+  const std::string found =
+      absl::StrCat("default congestion control ", control,
+                   host.congestion_control.empty()
+                       ? ""
+                       : absl::StrCat("; ", Who(host), " uses ", host.congestion_control));
+  const std::string& used = host.congestion_control.empty() ? control : host.congestion_control;
+  if (!absl::StartsWith(used, "bbr")) return {{"tcp", Level::kGood, found, ""}};
   return {{"tcp", Level::kNote,
            found + ": it paces, which costs transfers that come in bursts half "
                    "of their speed",

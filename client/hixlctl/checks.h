@@ -29,6 +29,8 @@ struct Host {
   // Of the running daemon; 0: none, then this process stands for it.
   pid_t daemon_pid = 0;
   std::string socket_path;
+  // That of the daemon's lanes; empty: the kernel's default.
+  std::string congestion_control;
   // Whether this process can load libibverbs.
   std::function<bool()> has_verbs_library;
 };

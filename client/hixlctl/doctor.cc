@@ -53,6 +53,7 @@ Action PrepareDoctor(CLI::App&) {
     Host host;
     host.daemon_pid = status.ok() ? static_cast<pid_t>(status->pid()) : 0;
     host.socket_path = client.socket_path();
+    if (status.ok()) host.congestion_control = status->tcp_congestion_control();
     host.has_verbs_library = HasVerbsLibrary;
     std::vector<Finding> findings = {CheckDaemon(status)};
     for (Finding& finding : Examine(host)) findings.push_back(std::move(finding));

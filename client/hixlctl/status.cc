@@ -21,6 +21,9 @@ std::string Text(const hixl::v1::GetStatusResponse& s) {
   line("socket", s.socket_path());
   line("config", s.config_path().empty() ? "built-in defaults" : s.config_path());
   line("security", s.security());
+  if (!s.tcp_congestion_control().empty()) {
+    line("tcp", "congestion control " + s.tcp_congestion_control());
+  }
   line("workers", absl::StrCat(s.workers()));
   line("sessions", absl::StrCat(s.sessions(), ", engines ", s.engines()));
   line("memory", absl::StrCat(HumanBytes(s.registered_bytes()), " registered in ", s.regions(),

@@ -164,6 +164,7 @@ class AdminService final : public v1::AdminService::CallbackService {
     response->set_private_daemon(sources_.private_daemon);
     response->set_workers(sources_.workers);
     response->set_security(sources_.security);
+    response->set_tcp_congestion_control(sources_.tcp_congestion_control);
     response->set_sessions(sources_.sessions->size());
     response->set_rss_bytes(ResidentBytes());
     response->set_huge_page_fallbacks(sources_.huge_page_fallbacks());

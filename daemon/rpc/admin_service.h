@@ -39,6 +39,7 @@ struct AdminSources {
   bool private_daemon = false;
   uint32_t workers = 0;
   std::string security;
+  std::string tcp_congestion_control;  // empty: the kernel's default
   int64_t started_ns = 0;
 
   SessionRegistry* sessions = nullptr;

@@ -1,12 +1,14 @@
 // What `hixlctl doctor` finds on nodes that are made of files.
 #include "client/hixlctl/checks.h"
 
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
 #include <filesystem>
 #include <fstream>
 
+#include "proto/base/unix_socket.h"
 #include "tests/test_directory.h"
 
 namespace hixld::hixlctl {
@@ -164,12 +166,28 @@ TEST_CASE("A default congestion control that paces is worth a note") {
   const Finding finding = CheckTcp(node.File(control, "bbr").host()).front();
   CHECK(finding.level == Level::kNote);
   CHECK_THAT(finding.advice, Contains("tcp.congestion_control: cubic"));
+  Host host = node.host();
+  host.congestion_control = "cubic";  // the daemon's own choice
+  CHECK(CheckTcp(host).front().level == Level::kGood);
+  CHECK_THAT(CheckTcp(host).front().found, Contains("bbr") && Contains("uses cubic"));
+  host.congestion_control = "bbr2";
+  CHECK(CheckTcp(node.File(control, "cubic").host()).front().level == Level::kGood);
+  CHECK(CheckTcp(host).front().level == Level::kNote);
 }
 
 TEST_CASE("The socket") {
   Node node;
   CHECK(CheckSocket(node.host()).front().level == Level::kNote);
   node.File("/hixld.sock", "");
+  const Finding file = CheckSocket(node.host()).front();
+  CHECK(file.level == Level::kProblem);
+  CHECK_THAT(file.found, Contains("hixld.sock is no socket"));
+}
+
+TEST_CASE("A socket that this user may write is good") {
+  Node node;
+  const auto listener = ListenUnixSocket(node.host().socket_path, SOCK_STREAM, 0600, -1);
+  REQUIRE(listener.ok());
   CHECK(CheckSocket(node.host()).front().level == Level::kGood);
 }
 
