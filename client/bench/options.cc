@@ -163,12 +163,12 @@ absl::Status CheckEngine(const EngineOptions& options) {
 
 absl::Status CheckAddress(absl::string_view option, const std::string& address, bool any_port) {
   auto parsed = ParseEndpoint(address);
-  if (!parsed.ok()) return Annotate(parsed.status(), option);
-  if (!any_port && !parsed->listens()) {
-    return ParamInvalid(absl::StrCat(option, ": \"", address, "\" has no port"),
-                        {.object = std::string(option), .allowed = "IP:PORT"});
-  }
-  return absl::OkStatus();
+  if (any_port) return parsed.ok() ? absl::OkStatus() : Annotate(parsed.status(), option);
+  if (parsed.ok() && parsed->listens()) return absl::OkStatus();
+  const std::string why = parsed.ok() ? absl::StrCat("\"", address, "\" has no port")
+                                      : std::string(parsed.status().message());
+  return ParamInvalid(absl::StrCat(option, ": ", why),
+                      {.object = std::string(option), .allowed = "IP:PORT, PORT from 1 to 65535"});
 }
 
 absl::StatusOr<CommandLine> ParseTarget(std::vector<std::string> arguments) {
@@ -210,8 +210,8 @@ constexpr const char* kGeometryOptions[] = {"--layers", "--heads", "--head-size"
 void AddSweepOptions(Parser& parser, InitiatorOptions& out) {
   parser.List("--block", "Bytes of a block (4K,64K,1M)", "SIZES", kBlockBounds, ParseSize,
               &out.blocks);
-  parser.List("--batch", "Blocks in one transfer (1; with --model all)", "COUNTS", kBatchBounds,
-              ParseCount, &out.batches);
+  parser.List("--batch", "Blocks in one transfer (1; the whole cache with --model)", "COUNTS",
+              kBatchBounds, ParseCount, &out.batches);
   parser.List("--threads", "Threads that transfer, on one engine (1)", "COUNTS", kThreadBounds,
               ParseCount, &out.threads);
   parser.Choices("--op", "What to do (read,write); mix alternates them", OpNames(), &out.ops);
@@ -338,13 +338,13 @@ absl::Status CheckInitiator(const Parser& parser, InitiatorOptions& out, bool as
   if (parser.Given("--iterations") && parser.Given("--duration")) {
     return Conflict("--iterations: cannot be used together with --duration");
   }
-  if (out.self == !out.target.empty()) {
-    return Conflict(out.self ? "--target: cannot be used together with --self"
-                             : "--target: is missing (IP:PORT, as the target prints it)");
-  }
   if (!out.self && out.one_process) return Conflict("--one-process: needs --self");
   if (!out.target_socket.empty() && (!out.self || out.one_process)) {
     return Conflict("--target-socket: needs --self without --one-process");
+  }
+  if (out.self == !out.target.empty()) {
+    return Conflict(out.self ? "--target: cannot be used together with --self"
+                             : "--target: is missing (IP:PORT, as the target prints it)");
   }
   if (!out.target.empty()) HIXLD_RETURN_IF_ERROR(CheckAddress("--target", out.target, false));
   return CheckEngine(out.engine);

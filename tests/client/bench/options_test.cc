@@ -113,6 +113,11 @@ TEST_CASE("options that contradict each other are refused") {
   CHECK(Refusal("initiator").find("--target: is missing") == 0);
   CHECK(Refusal("--self --target 127.0.0.1:1").find("--target") == 0);
   CHECK(Refusal("initiator --target 127.0.0.1:1 --one-process").find("--one-process") == 0);
+  CHECK(Refusal("initiator --one-process").find("--one-process: needs --self") == 0);
+  CHECK(Refusal("initiator --target-socket /a").find("--target-socket: needs --self") == 0);
+  CHECK(Refusal("initiator --target 127.0.0.1:99999").find("PORT from 1 to 65535") !=
+        std::string::npos);
+  CHECK(Refusal("initiator --target 127.0.0.1").find("has no port") != std::string::npos);
   CHECK(Refusal("--self --depth 4").find("--depth: needs --async") == 0);
   CHECK(Refusal("--self --async --pause 1ms").find("--pause") == 0);
   CHECK(Refusal("--self --sync --async").find("--sync") == 0);
