@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
@@ -55,7 +56,7 @@ struct TransferJob {
   // with TIMEOUT.
   int64_t deadline_ns = kNoDeadline;
   // Keeps everything that `pieces` points to alive until `done` has run.
-  std::vector<std::shared_ptr<const void>> pins;
+  absl::InlinedVector<std::shared_ptr<const void>, 3> pins;
   absl::AnyInvocable<void(absl::Status)> done;
 
   // Progress, for operators.

@@ -123,6 +123,10 @@ OwnedBatch::OwnedBatch(const BatchView& view)
       remote_(view.remote.begin(), view.remote.end()),
       lengths_(view.lengths.begin(), view.lengths.end()) {}
 
+OwnedBatch::OwnedBatch(std::vector<uint64_t> local, std::vector<uint64_t> remote,
+                       std::vector<uint64_t> lengths)
+    : local_(std::move(local)), remote_(std::move(remote)), lengths_(std::move(lengths)) {}
+
 absl::Status CheckBatch(const BatchView& batch, uint64_t max_descriptors) {
   if (batch.local.size() != batch.lengths.size() || batch.remote.size() != batch.lengths.size()) {
     return ParamInvalid(absl::StrCat("batch has ", batch.local.size(), " local addresses, ",

@@ -22,11 +22,14 @@ struct BatchView {
   size_t size() const { return lengths.size(); }
 };
 
-// A copy of a batch, for calls that have to wait before they can be checked.
+// A batch of one's own, for calls that have to wait before they can be checked.
 class OwnedBatch {
  public:
   OwnedBatch() = default;
   explicit OwnedBatch(const BatchView& view);
+  // Takes three arrays of one length.
+  OwnedBatch(std::vector<uint64_t> local, std::vector<uint64_t> remote,
+             std::vector<uint64_t> lengths);
   BatchView view() const { return {local_, remote_, lengths_}; }
 
  private:

@@ -12,6 +12,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <unordered_map>
@@ -146,7 +147,10 @@ struct TransferArgs {
   // Instead of remote_engine: the id that Connect gave; 0 = none.
   uint64_t channel_id = 0;
   CopyDirection direction = CopyDirection::kRead;
-  BatchView batch;  // valid during the call only
+  // What is to be copied: a view that is valid during the call only, or a batch to keep, which a
+  // call that may have to wait then need not copy.
+  BatchView batch;
+  std::optional<OwnedBatch> owned;
   int64_t timeout_ns = 0;
   uint64_t user_data = 0;
   // Unregistered memory may go through the relay: synchronous calls only (contract 1.9).
@@ -319,10 +323,9 @@ class Engine : public std::enable_shared_from_this<Engine> {
   void RunRefreshed(const PendingRef& pending, const BatchView& batch,
                     const std::shared_ptr<RemoteChannel>& remote);
   void Keep(const PendingRef& pending, const BatchView& batch);
-  // What happens when the target of `remote` refuses a range.
-  absl::AnyInvocable<void(const absl::Status&)> OnRefused(
-      const PendingRef& pending, const std::shared_ptr<Transfer>& transfer,
-      const std::shared_ptr<RemoteChannel>& remote);
+  // What happens when the target refuses a range.
+  static absl::AnyInvocable<void(const std::shared_ptr<Transfer>&, const absl::Status&)> OnRefused(
+      const PendingRef& pending);
   void RunOn(const PendingRef& pending, const BatchView& batch, const ChannelRef& channel,
              const std::shared_ptr<RemoteChannel>& remote,
              const std::shared_ptr<TransferRoute>& route, const std::shared_ptr<Engine>& target,

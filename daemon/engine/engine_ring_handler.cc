@@ -11,7 +11,7 @@ void EngineRingHandler::Run(uint64_t session_id, ring::Consumer::Batch batch, Ac
   TransferArgs args;
   args.channel_id = batch.channel;
   args.direction = batch.op == ring::Op::kRead ? CopyDirection::kRead : CopyDirection::kWrite;
-  args.batch = {.local = batch.local, .remote = batch.remote, .lengths = batch.lengths};
+  args.owned.emplace(std::move(batch.local), std::move(batch.remote), std::move(batch.lengths));
   args.on_accepted = std::move(accepted);
   // Only synchronous calls have a deadline.
   args.may_relay = batch.timeout_ns != 0;

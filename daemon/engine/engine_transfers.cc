@@ -3,6 +3,7 @@
 #include <shared_mutex>
 #include <utility>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 #include "daemon/engine/engine.h"
 #include "daemon/engine/pending_transfer.h"
@@ -20,10 +21,11 @@ constexpr char kAbandoned[] = "the caller went away during the transfer";
 
 // The regions that hold the addresses, as many as a verdict has room for. Of many regions each
 // answer begins with another one, so that a client which asks again comes to know all.
-std::vector<ring::Extent> ExtentsOf(const RegionSnapshot& regions,
-                                    absl::Span<const uint64_t> addresses, uint64_t turn) {
+using Extents = absl::InlinedVector<ring::Extent, 2>;
+Extents ExtentsOf(const RegionSnapshot& regions, absl::Span<const uint64_t> addresses,
+                  uint64_t turn) {
   constexpr size_t kMost = ring::kMaxExtents / 2;
-  std::vector<ring::Extent> extents;
+  Extents extents;
   const Region* last = nullptr;
   for (size_t i = 0; i < addresses.size() && extents.size() < kMost; ++i) {
     const uint64_t address = addresses[(turn + i) % addresses.size()];
@@ -54,7 +56,13 @@ void Engine::TransferAsync(TransferArgs args,
 }
 
 void Engine::Begin(const PendingRef& pending, TransferArgs args) {
+  pending->engine = shared_from_this();
   if (!open()) return pending->Refuse(ClosedError());
+  if (args.owned) {
+    pending->owned = *std::move(args.owned);
+    pending->waited = true;
+    args.batch = pending->owned.view();
+  }
   const absl::Status shape = CheckBatch(args.batch, context_->limits.max_descriptors_per_transfer);
   if (!shape.ok()) return pending->Refuse(shape);
   pending->remote_engine = args.remote_engine;
@@ -161,14 +169,13 @@ void Engine::RunRefreshed(const PendingRef& pending, const BatchView& batch,
 // The target does not have a range that its list had. With a fresh list the transfer is planned
 // again, once: relayed, sent again if the range is back, or refused. An asynchronous one was
 // accepted and fails; the list is fetched for those after it.
-absl::AnyInvocable<void(const absl::Status&)> Engine::OnRefused(
-    const PendingRef& pending, const TransferRef& transfer,
-    const std::shared_ptr<RemoteChannel>& remote) {
+auto Engine::OnRefused(const PendingRef& pending)
+    -> absl::AnyInvocable<void(const TransferRef&, const absl::Status&)> {
   if (pending->refused) return nullptr;
-  return [self = shared_from_this(), pending, weak = std::weak_ptr<Transfer>(transfer),
-          remote](const absl::Status& refusal) {
-    // Held by who calls.
-    const TransferRef transfer = weak.lock();
+  // Small enough to need no memory of its own: only few transfers are refused.
+  return [pending](const TransferRef& transfer, const absl::Status& refusal) {
+    const std::shared_ptr<Engine> self = pending->engine;
+    const std::shared_ptr<RemoteChannel> remote = pending->remote;
     const bool again = pending->synchronous();
     pending->refused = true;
     if (again) {
@@ -221,7 +228,7 @@ void Engine::RunOn(const PendingRef& pending, const BatchView& batch, const Chan
   BatchPlan plan;
   bool planned = false;
   struct {
-    std::vector<ring::Extent> local, remote;
+    Extents local, remote;
   } verdict;
   transfer->relayed = pending->ticket != nullptr;
   {
@@ -253,7 +260,10 @@ void Engine::RunOn(const PendingRef& pending, const BatchView& batch, const Chan
         verdict.remote = ExtentsOf(*remote_regions, batch.remote, context_->next_id);
       }
       Prepare(transfer, std::move(job), pending, channel, route);
-      if (remote != nullptr) transfer->on_refused = OnRefused(pending, transfer, remote);
+      if (remote != nullptr) {
+        pending->remote = remote;
+        transfer->on_refused = OnRefused(pending);
+      }
       status = Admit(transfer, channel);
     }
   }
@@ -287,12 +297,11 @@ void Engine::Prepare(const TransferRef& transfer, std::shared_ptr<TransferJob> j
   transfer->channel_key = channel->key;
   transfer->synchronous = pending->synchronous();
   if (transfer->synchronous) {
-    transfer->on_end = [pending, id = transfer->id,
-                        bytes = transfer->bytes](const absl::Status& status) {
+    transfer->on_end = [pending](const Transfer& ended, const absl::Status& status) {
       std::exchange(pending->sync_done,
                     nullptr)(TransferEnd{.status = Pending::Told(status, pending->moved),
-                                         .bytes = status.ok() ? bytes : 0,
-                                         .id = id});
+                                         .bytes = status.ok() ? ended.bytes : 0,
+                                         .id = ended.id});
     };
   }
   if (route != nullptr) {
@@ -310,9 +319,10 @@ void Engine::Prepare(const TransferRef& transfer, std::shared_ptr<TransferJob> j
   job->deadline_ns = transfer->deadline_ns;
   job->worker = channel->worker;
   // The job refers to the transfer and the transfer to the job until it has ended.
-  job->done = [self = shared_from_this(), transfer](absl::Status status) mutable {
+  transfer->engine = shared_from_this();
+  job->done = [transfer](absl::Status status) mutable {
     const TransferRef ended = std::move(transfer);
-    const std::shared_ptr<Engine> engine = std::move(self);
+    const std::shared_ptr<Engine> engine = std::move(ended->engine);
     engine->Ended(ended, std::move(status));
   };
   transfer->SetJob(std::move(job));
@@ -363,7 +373,7 @@ absl::Status Engine::Admit(const TransferRef& transfer, const ChannelRef& channe
 
 void Engine::Ended(const TransferRef& transfer, absl::Status status) {
   if (transfer->on_refused && ApiCodeOf(status) == ApiCode::kParamInvalid) {
-    return std::exchange(transfer->on_refused, nullptr)(status);
+    return std::exchange(transfer->on_refused, nullptr)(transfer, status);
   }
   transfer->on_refused = nullptr;
   const bool moved = transfer->Job()->moved.load(std::memory_order_relaxed);
@@ -418,7 +428,7 @@ void Engine::Finish(const TransferRef& transfer, absl::Status status) {
   if (LogEnabled(LogLevel::kDebug)) LogEnd(*transfer, status);
   // It may wait long to be asked for, and must not keep memory alive meanwhile.
   transfer->DropJob();
-  if (transfer->on_end) std::exchange(transfer->on_end, nullptr)(status);
+  if (transfer->on_end) std::exchange(transfer->on_end, nullptr)(*transfer, status);
 }
 
 void Engine::Measure(const Transfer& transfer, TransferState state) const {

@@ -61,6 +61,7 @@ class Engine::RelayTicket {
 
 // A transfer that has not been accepted yet.
 struct Engine::Pending {
+  std::shared_ptr<Engine> engine;
   std::string remote_engine;  // as given; empty when the channel was named by its id
   uint64_t channel_id = 0;
   std::string name;  // canonical, for one named by its engine; empty when malformed
@@ -77,7 +78,7 @@ struct Engine::Pending {
   uint32_t buffers = 0;
   // Set while it is to be relayed; goes to the job, which keeps it to its end.
   std::shared_ptr<RelayTicket> ticket;
-  // Set once the call had to wait.
+  // Set from the beginning, or once the call had to wait.
   OwnedBatch owned;
   bool waited = false;
   bool reconnected = false;
@@ -85,6 +86,8 @@ struct Engine::Pending {
   // The target refused a range that its list had; `moved`: other bytes may have landed before.
   bool refused = false;
   bool moved = false;
+  // That it was submitted to, where there is one.
+  std::shared_ptr<RemoteChannel> remote;
 
   Mutex mutex;  // guards the two below: the caller may go away at any time
   bool abandoned ABSL_GUARDED_BY(mutex) = false;

@@ -69,14 +69,16 @@ class Transfer {
   std::shared_ptr<Engine> target;
   // The target's regions it touches, sorted.
   std::vector<uint64_t> target_regions;
+  // Whose transfer it is, until it ends.
+  std::shared_ptr<Engine> engine;
   // The channel it runs on, for Disconnect.
   uint64_t channel_key = 0;
   // A synchronous one has a caller that waits; the state of an asynchronous one is asked for.
   bool synchronous = false;
-  absl::AnyInvocable<void(const absl::Status&)> on_end;
+  absl::AnyInvocable<void(const Transfer&, const absl::Status&)> on_end;
   // On a channel to another daemon: takes over when the target has refused a range, as one that is
   // not registered, before the transfer ends.
-  absl::AnyInvocable<void(const absl::Status&)> on_refused;
+  absl::AnyInvocable<void(const std::shared_ptr<Transfer>&, const absl::Status&)> on_refused;
 
   // Guarded by the initiating engine's lock.
   TransferState state = TransferState::kWaiting;
