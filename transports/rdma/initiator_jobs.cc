@@ -180,14 +180,17 @@ void InitiatorCore::KickLanes() {
 void InitiatorCore::TakeWork(SendLane& lane, size_t max_works, uint64_t max_bytes,
                              std::vector<Work>* out) {
   std::vector<MissingKeys> missing;
+  // Valid as long as the lock is held, and while the jobs hold their memory.
+  LastKeys last;
   bool more = false;
   {
     MutexLock lock(&mutex_);
     if (!closed_.ok()) return;
     queue_.Take(
         max_works, max_bytes,
-        [&](Job& job, const Range& range)
-            ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return FindKeys(lane, job, range, &missing); },
+        [&](Job& job, const Range& range) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+          return FindKeys(lane, job, range, &last, &missing);
+        },
         out);
     for (const Work& work : *out) {
       ++work.job->outstanding;
@@ -201,30 +204,53 @@ void InitiatorCore::TakeWork(SendLane& lane, size_t max_works, uint64_t max_byte
 }
 
 std::optional<Keys> InitiatorCore::FindKeys(const SendLane& lane, Job& job, const Range& range,
-                                            std::vector<MissingKeys>* missing) {
+                                            LastKeys* last, std::vector<MissingKeys>* missing) {
   const CopyPiece& piece = job.transfer->pieces[range.piece];
   MemoryAccess* const access = piece.local.access;
+  const uint64_t channel = job.transfer->channel;
   const uint64_t offset = piece.local.offset + range.offset;
-  const uint32_t device = lane.options().device;
-  const uint32_t remote_device = lane.options().remote_device;
-  MissingKeys need{job.transfer, nullptr, offset, device, remote_device, {}};
-  const auto local = context_->devices()[device]->local_keys->Find(*access, offset);
-  if (!local) need.access = access;
-  static const RemoteKeys kNone;
-  const auto keys = keys_.find({remote_device, job.transfer->channel});
-  const RemoteKeys& known = keys == keys_.end() ? kNone : keys->second;
-  const auto remote = known.Find(piece.remote_address + range.offset);
-  if (!remote) need.ranges = UnknownRanges(job, known);
+  const uint64_t address = piece.remote_address + range.offset;
+  const bool same_local = last->access == access && last->local.Holds(offset);
+  const bool same_remote = last->channel == channel && last->remote.Holds(address);
+  const bool local = same_local || FindLocal(lane, access, offset, last);
+  const bool remote = same_remote || FindRemote(lane, channel, address, last);
   if (local && remote) {
-    return Keys{local->address, remote->address, local->key, remote->key,
-                std::min(local->usable, remote->usable)};
+    return Keys{last->local.AddressOf(offset), last->remote.AddressOf(address), last->local.key,
+                last->remote.key,
+                std::min(last->local.BytesFrom(offset), last->remote.BytesFrom(address))};
   }
+  // By the answers above, since a key may turn up meanwhile: what is asked for comes back.
+  MissingKeys need{job.transfer,          local ? nullptr : access,     offset,
+                   lane.options().device, lane.options().remote_device, {}};
+  if (!remote) need.ranges = UnknownRanges(lane, job);
   missing->push_back(std::move(need));
   return std::nullopt;
 }
 
+bool InitiatorCore::FindLocal(const SendLane& lane, const MemoryAccess* access, uint64_t offset,
+                              LastKeys* last) {
+  const auto found = context_->devices()[lane.options().device]->local_keys->Find(*access, offset);
+  if (!found) return false;
+  last->access = access;
+  last->local = *found;
+  return true;
+}
+
+bool InitiatorCore::FindRemote(const SendLane& lane, uint64_t channel, uint64_t address,
+                               LastKeys* last) {
+  const auto keys = keys_.find({lane.options().remote_device, channel});
+  const auto found = keys == keys_.end() ? std::nullopt : keys->second.Find(address);
+  if (!found) return false;
+  last->channel = channel;
+  last->remote = *found;
+  return true;
+}
+
 // What the job needs next and nobody has told yet; at least its next byte.
-std::vector<RdmaRange> InitiatorCore::UnknownRanges(const Job& job, const RemoteKeys& keys) {
+std::vector<RdmaRange> InitiatorCore::UnknownRanges(const SendLane& lane, const Job& job) {
+  static const RemoteKeys kNone;
+  const auto found = keys_.find({lane.options().remote_device, job.transfer->channel});
+  const RemoteKeys& keys = found == keys_.end() ? kNone : found->second;
   std::vector<RdmaRange> ranges;
   const auto add = [&](uint64_t address, uint64_t length) {
     // Neighbours are asked for together.
@@ -249,7 +275,7 @@ std::vector<RdmaRange> InitiatorCore::UnknownRanges(const Job& job, const Remote
     while (left > 0) {
       const auto known = keys.Find(address);
       if (!known) break;
-      const uint64_t step = std::min(left, known->usable);
+      const uint64_t step = std::min(left, known->BytesFrom(address));
       address += step;
       left -= step;
     }

@@ -14,11 +14,13 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "proto/base/mutex.h"
 #include "proto/wire/rdma.pb.h"
 #include "transports/rdma/connect.h"
 #include "transports/rdma/context.h"
 #include "transports/rdma/job_queue.h"
+#include "transports/rdma/key_range.h"
 #include "transports/rdma/remote_keys.h"
 #include "transports/rdma/send_lane.h"
 #include "transports/transport.h"
@@ -106,12 +108,23 @@ class InitiatorCore : public SendLane::Source,
   using KeysOf = std::pair<uint32_t, uint64_t>;  // the target's device, channel
 
   // Jobs (initiator_jobs.cc).
-  std::optional<Keys> FindKeys(const SendLane& lane, Job& job, const Range& range,
+  // The last keys that were found: blocks of a list mostly lie under the same ones.
+  struct LastKeys {
+    const MemoryAccess* access = nullptr;
+    KeyRange local;
+    uint64_t channel = 0;
+    KeyRange remote;
+  };
+  std::optional<Keys> FindKeys(const SendLane& lane, Job& job, const Range& range, LastKeys* last,
                                std::vector<MissingKeys>* missing)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // False when there is none.
+  bool FindLocal(const SendLane& lane, const MemoryAccess* access, uint64_t offset, LastKeys* last);
+  bool FindRemote(const SendLane& lane, uint64_t channel, uint64_t address, LastKeys* last)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void AskForKeys(std::vector<MissingKeys> missing);
   void OnLocalKey(const std::weak_ptr<TransferJob>& transfer, const absl::Status& status);
-  std::vector<hixl::wire::v1::RdmaRange> UnknownRanges(const Job& job, const RemoteKeys& keys)
+  std::vector<hixl::wire::v1::RdmaRange> UnknownRanges(const SendLane& lane, const Job& job)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void EndJob(Job* job, absl::Status status, Outcome* outcome)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -174,7 +187,7 @@ class InitiatorCore : public SendLane::Source,
   uint64_t next_attempt_ = 1;
 
   mutable Mutex mutex_;
-  std::unordered_map<const TransferJob*, std::unique_ptr<Job>> jobs_ ABSL_GUARDED_BY(mutex_);
+  absl::flat_hash_map<const TransferJob*, std::unique_ptr<Job>> jobs_ ABSL_GUARDED_BY(mutex_);
   // On their way to the fall-back, with the reason of those that were cancelled meanwhile.
   std::unordered_map<const TransferJob*, absl::Status> moving_ ABSL_GUARDED_BY(mutex_);
   JobQueue queue_ ABSL_GUARDED_BY(mutex_);

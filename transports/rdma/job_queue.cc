@@ -29,22 +29,22 @@ void Job::Advance(const Range& taken) {
   offset = taken.offset + taken.length;
 }
 
-void JobQueue::Add(Job* job) {
-  if (job->place_ != Job::Place::kNowhere) return;
-  job->position_ = runnable_.insert(runnable_.end(), job);
-  job->place_ = Job::Place::kRunnable;
+// To the end of the place's list.
+void JobQueue::Move(Job* job, Job::Place place) {
+  if (job->place_ != Job::Place::kNowhere) LinkedList<Job>::remove(job);
+  if (place == Job::Place::kRunnable) runnable_.push_back(job);
+  if (place == Job::Place::kParked) parked_.push_back(job);
+  job->place_ = place;
 }
 
-void JobQueue::Remove(Job* job) {
-  if (job->place_ == Job::Place::kRunnable) runnable_.erase(job->position_);
-  if (job->place_ == Job::Place::kParked) parked_.erase(job->position_);
-  job->place_ = Job::Place::kNowhere;
+void JobQueue::Add(Job* job) {
+  if (job->place_ == Job::Place::kNowhere) Move(job, Job::Place::kRunnable);
 }
+
+void JobQueue::Remove(Job* job) { Move(job, Job::Place::kNowhere); }
 
 void JobQueue::Unpark(Job* job) {
-  if (job->place_ != Job::Place::kParked) return;
-  runnable_.splice(runnable_.end(), parked_, job->position_);
-  job->place_ = Job::Place::kRunnable;
+  if (job->place_ == Job::Place::kParked) Move(job, Job::Place::kRunnable);
 }
 
 void JobQueue::UnparkAll() {
@@ -56,7 +56,7 @@ void JobQueue::Take(size_t max_works, uint64_t max_bytes, FindKeys find, std::ve
   while (out->size() < max_works && bytes_left > 0 && !runnable_.empty()) {
     Job* const job = runnable_.front();
     if (Turn(job, max_works, &bytes_left, find, out)) {
-      runnable_.splice(runnable_.end(), runnable_, runnable_.begin());
+      Move(job, Job::Place::kRunnable);
     }
   }
 }
@@ -74,10 +74,7 @@ bool JobQueue::Turn(Job* job, size_t max_works, uint64_t* bytes_left, FindKeys f
     const std::optional<Keys> keys = find(*job, *range);
     if (!keys) {
       // `find` may have taken the job out because it cannot go on at all.
-      if (job->place_ == Job::Place::kRunnable) {
-        parked_.splice(parked_.end(), runnable_, job->position_);
-        job->place_ = Job::Place::kParked;
-      }
+      if (job->place_ == Job::Place::kRunnable) Move(job, Job::Place::kParked);
       return false;
     }
     range->length = std::min({range->length, keys->usable, limits_.message_bytes});

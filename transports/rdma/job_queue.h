@@ -4,13 +4,13 @@
 
 #include <array>
 #include <cstdint>
-#include <list>
 #include <memory>
 #include <optional>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
+#include "transports/rdma/linked_list.h"
 #include "transports/transport.h"
 
 namespace hixld::rdma {
@@ -24,7 +24,7 @@ struct Range {
   uint64_t length = 0;
 };
 
-struct Job {
+struct Job : Linked {
   explicit Job(std::shared_ptr<TransferJob> transfer_in) : transfer(std::move(transfer_in)) {}
 
   const std::shared_ptr<TransferJob> transfer;
@@ -54,7 +54,6 @@ struct Job {
  private:
   friend class JobQueue;
   enum class Place : uint8_t { kNowhere, kRunnable, kParked } place_ = Place::kNowhere;
-  std::list<Job*>::iterator position_;
 };
 
 // One work request to be.
@@ -90,7 +89,7 @@ class JobQueue {
   void Add(Job* job);
   void Remove(Job* job);
   bool empty() const { return runnable_.empty(); }
-  size_t parked() const { return parked_.size(); }
+  bool parked() const { return !parked_.empty(); }
 
   // Finds the keys, or nullopt: then the job is parked until Unpark.
   using FindKeys = absl::FunctionRef<std::optional<Keys>(Job& job, const Range& range)>;
@@ -108,8 +107,10 @@ class JobQueue {
             std::vector<Work>* out);
 
   const Limits limits_;
-  std::list<Job*> runnable_;
-  std::list<Job*> parked_;
+  void Move(Job* job, Job::Place place);
+
+  LinkedList<Job> runnable_;
+  LinkedList<Job> parked_;
 };
 
 }  // namespace hixld::rdma

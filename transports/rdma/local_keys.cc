@@ -30,15 +30,16 @@ LocalKeys::LocalKeys(VerbsDomain* domain, std::shared_ptr<RegistrationCounters> 
 
 LocalKeys::~LocalKeys() { Clear(); }
 
-std::optional<LocalKeys::Key> LocalKeys::Find(const MemoryAccess& access, uint64_t offset) const {
+std::optional<KeyRange> LocalKeys::Find(const MemoryAccess& access, uint64_t offset) const {
   MutexLock lock(&mutex_);
   const auto memory = memory_.find(&access);
   if (memory == memory_.end()) return std::nullopt;
-  const auto piece = memory->second.find(offset / piece_bytes_);
+  const uint64_t index = offset / piece_bytes_;
+  const auto piece = memory->second.find(index);
   if (piece == memory->second.end() || piece->second.region == nullptr) return std::nullopt;
-  const uint64_t within = offset % piece_bytes_;
-  return Key{piece->second.address + within, piece->second.length - within,
-             piece->second.region->local_key()};
+  const KeyRange range{index * piece_bytes_, piece->second.length, piece->second.address,
+                       piece->second.region->local_key()};
+  return range.Holds(offset) ? std::make_optional(range) : std::nullopt;
 }
 
 void LocalKeys::Register(MemoryAccess* access, uint64_t offset, std::shared_ptr<const void> pin,

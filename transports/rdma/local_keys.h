@@ -18,6 +18,7 @@
 #include "proto/base/mutex.h"
 #include "transports/loop/loop.h"
 #include "transports/memory_access.h"
+#include "transports/rdma/key_range.h"
 #include "transports/rdma/registration.h"
 #include "transports/rdma/verbs.h"
 
@@ -32,12 +33,8 @@ class LocalKeys : public std::enable_shared_from_this<LocalKeys> {
             uint64_t piece_bytes);
   ~LocalKeys();
 
-  struct Key {
-    uint64_t address = 0;  // of the offset that was asked for
-    uint64_t usable = 0;   // bytes from there on that the same key covers
-    uint32_t key = 0;
-  };
-  std::optional<Key> Find(const MemoryAccess& access, uint64_t offset) const;
+  // The key that covers the byte; it stays valid while the memory lives.
+  std::optional<KeyRange> Find(const MemoryAccess& access, uint64_t offset) const;
 
   // Makes Find succeed for `offset`, or calls `done` with the reason why not. `pin` keeps the
   // memory alive meanwhile. `done` runs on the registrar's thread, or at once.

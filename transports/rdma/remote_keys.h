@@ -7,23 +7,19 @@
 
 #include "absl/status/status.h"
 #include "proto/wire/rdma.pb.h"
+#include "transports/rdma/key_range.h"
 
 namespace hixld::rdma {
 
 class RemoteKeys {
  public:
-  struct Key {
-    uint64_t address = 0;  // where READ and WRITE find the byte that was asked for
-    uint64_t usable = 0;   // bytes from there on that the same key covers
-    uint32_t key = 0;
-  };
-  std::optional<Key> Find(uint64_t address) const {
+  // The key that covers the byte.
+  std::optional<KeyRange> Find(uint64_t address) const {
     auto at = keys_.upper_bound(address);
     if (at == keys_.begin()) return std::nullopt;
     --at;
-    const uint64_t within = address - at->first;
-    if (within >= at->second.length) return std::nullopt;
-    return Key{at->second.remote + within, at->second.length - within, at->second.key};
+    const KeyRange range{at->first, at->second.length, at->second.remote, at->second.key};
+    return range.Holds(address) ? std::make_optional(range) : std::nullopt;
   }
 
   // A key that covers the same bytes replaces what was there. A range that overflows is refused:

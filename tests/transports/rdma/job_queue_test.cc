@@ -86,12 +86,41 @@ TEST_CASE("A job without keys waits aside; others go on") {
   queue.Take(10, 1000, find, &out);
   REQUIRE(out.size() == 1);
   CHECK(out[0].job == ready.get());
-  CHECK(queue.parked() == 1);
+  CHECK(queue.parked());
   known = true;
   queue.Unpark(waiting.get());
   out.clear();
   queue.Take(10, 1000, find, &out);
   CHECK(out.size() == 1);
+}
+
+TEST_CASE("Jobs leave from anywhere and come back at the end") {
+  JobQueue queue({});
+  std::vector<std::unique_ptr<Job>> jobs;
+  for (int i = 0; i < 4; ++i) {
+    jobs.push_back(MakeJob(i, {10}));
+    queue.Add(jobs.back().get());
+  }
+  queue.Remove(jobs[1].get());
+  queue.Remove(jobs[1].get());  // no effect
+  queue.Remove(jobs[3].get());
+  queue.Add(jobs[1].get());
+  std::vector<Job*> order;
+  for (const Work& work : Take(queue, 10)) order.push_back(work.job);
+  CHECK(order == std::vector<Job*>{jobs[0].get(), jobs[2].get(), jobs[1].get()});
+  CHECK(queue.empty());
+  // All without keys wait, and all come back.
+  queue.Add(jobs[3].get());
+  jobs.push_back(MakeJob(4, {10}));
+  queue.Add(jobs[4].get());
+  std::vector<Work> none;
+  queue.Take(
+      10, 1000, [](Job&, const Range&) { return std::optional<Keys>(); }, &none);
+  CHECK(none.empty());
+  CHECK(queue.empty());
+  queue.UnparkAll();
+  CHECK_FALSE(queue.parked());
+  CHECK(Take(queue, 10).size() == 2);
 }
 
 TEST_CASE("What was lost is sent again, before the rest") {
