@@ -35,7 +35,7 @@ perftest() {
   echo "perftest $1 $2 $4 $5 $moved"
 }
 
-# bench OPERATION BYTES DEPTH BATCH: three rounds.
+# bench OPERATION BYTES DEPTH BATCH: three rounds. Blocks lie apart: neighbours would become one.
 bench() {
   local target address
   HIXLD_SOCKET=$work/there.sock hixl-bench target --engine $there >"$work/target" 2>&1 &
@@ -44,7 +44,7 @@ bench() {
   rm -f "$work/jsonl"
   # shellcheck disable=SC2086  # an option and its value
   HIXLD_SOCKET=$work/here.sock hixl-bench initiator --engine $here $address --quiet \
-    --timeout-ms 60000 --op "$1" --block "$2" --batch "$4" --async --depth $(($3 / $4)) --rounds 3 \
+    --timeout-ms 60000 --op "$1" --block "$2" --batch "$4" --layout scattered --async --depth $(($3 / $4)) --rounds 3 \
     --duration 2s --warmup 1s --jsonl "$work/jsonl" >"$work/said" 2>&1 || { cat "$work/said"; exit 1; }
   kill $target 2>/dev/null
   wait $target
