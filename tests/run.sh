@@ -4,7 +4,8 @@
 #   tests/run.sh                 all tests, those rooms that share memory and threads also under the
 #                                sanitizers and for aarch64
 #   tests/run.sh --quick         without sanitizers and aarch64
-#   tests/run.sh --full          the sanitizers on every unit test and under the processes, clang too
+#   tests/run.sh --full          the sanitizers on every unit test and under the processes, clang too, and all
+#                                tests of engines over RDMA; takes hours
 #   tests/run.sh --only PATTERN  only tests whose name contains PATTERN
 #   tests/run.sh --keep-reports DIR   leave the JUnit reports there
 set -uo pipefail
@@ -23,7 +24,7 @@ while [ $# -gt 0 ]; do
     --full) full=true ;;
     --only) only=${2:?--only needs a pattern}; shift ;;
     --keep-reports) reports=${2:?--keep-reports needs a directory}; shift ;;
-    -h | --help) sed -n '2,9s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -h | --help) sed -n '2,10s/^# \{0,1\}//p' "$0"; exit 0 ;;
     *) echo "unknown option $1 (allowed: --quick, --full, --only PATTERN, --keep-reports DIR)" >&2; exit 2 ;;
   esac
   shift
@@ -122,6 +123,7 @@ sanitizer_run() {
 }
 
 ensure_packages deploy/packages.txt build test demo || exit 1
+if $full; then export HIXLD_TEST_FULL=1; fi
 export ASAN_OPTIONS=detect_leaks=1:abort_on_error=1
 export UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
 export TSAN_OPTIONS=suppressions=$root/tests/tsan.supp:second_deadlock_stack=1
