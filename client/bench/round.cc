@@ -16,10 +16,12 @@ namespace {
 
 constexpr std::chrono::milliseconds kWatchInterval(100);
 // Looking for the end of an asynchronous transfer: first without a pause, then giving way, then
-// with short sleeps, so that the daemon has the core where there are few.
+// with sleeps, so that the daemon has the core where there are few. A sleep lasts a part of the time
+// already waited, which is then at most that much too long.
 constexpr int64_t kSpin = 20'000;
 constexpr int64_t kYield = 500'000;
-constexpr long kNap = 20'000;
+constexpr int64_t kNapPart = 16;
+constexpr int64_t kLongestNap = 1'000'000;
 
 // Lets all threads start measuring at once, and the main thread wait for them.
 class Gate {
@@ -176,7 +178,7 @@ class Runner {
       if (now - since < kYield) {
         ::sched_yield();
       } else {
-        const timespec nap = {0, kNap};
+        const timespec nap = {0, std::min((now - since) / kNapPart, kLongestNap)};
         ::nanosleep(&nap, nullptr);
       }
     }
