@@ -60,6 +60,9 @@ clang_format_clean() {
 # Where threads, shared memory and hostile input meet.
 sanitized_rooms='tests(//tests/proto/... + //tests/transports/... + //tests/daemon/memory/...
   + //tests/daemon/device/... + //tests/daemon/session/... + //tests/daemon/ring/...)'
+# Of these, where several threads or processes share memory.
+threaded_rooms='tests(//tests/proto/ring/... + //tests/proto/fdchannel/... + //tests/proto/direct/...
+  + //tests/transports/... + //tests/daemon/memory/... + //tests/daemon/session/... + //tests/daemon/ring/...)'
 
 # unit_tests CONFIG QUERY [BAZEL_OPTION...]: Bazel's tests in one configuration, reports collected.
 unit_tests() {
@@ -106,11 +109,12 @@ sanitizer_daemon() {
   echo "$bin"
 }
 
+# sanitizer_run CONFIG ROOMS
 sanitizer_run() {
-  local config=$1 bin
+  local config=$1 rooms=$2 bin
   section "unit tests, $config"
   if ! $full; then
-    unit_tests "$config" "$sanitized_rooms" --test_env=TSAN_OPTIONS="$TSAN_OPTIONS"
+    unit_tests "$config" "$rooms" --test_env=TSAN_OPTIONS="$TSAN_OPTIONS"
     return
   fi
   unit_tests "$config" 'tests(//...)' --test_env=TSAN_OPTIONS="$TSAN_OPTIONS"
@@ -146,8 +150,8 @@ if ! $quick && [ -z "$only" ]; then
   step "aarch64" tests/aarch64.sh
 fi
 if ! $quick; then
-  sanitizer_run asan
-  sanitizer_run tsan
+  sanitizer_run asan "$sanitized_rooms"
+  sanitizer_run tsan "$threaded_rooms"
 fi
 
 section "summary"
