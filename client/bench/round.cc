@@ -16,8 +16,8 @@ namespace {
 
 constexpr std::chrono::milliseconds kWatchInterval(100);
 // Looking for the end of an asynchronous transfer: first without a pause, then giving way, then
-// with sleeps, so that the daemon has the core where there are few. A sleep lasts a part of the time
-// already waited, which is then at most that much too long.
+// with sleeps, so that the daemon has the core where there are few. A sleep lasts a part of the
+// time already waited, which is then at most that much too long.
 constexpr int64_t kSpin = 20'000;
 constexpr int64_t kYield = 500'000;
 constexpr int64_t kNapPart = 16;
