@@ -57,12 +57,11 @@ clang_format_clean() {
   git ls-files '*.cc' '*.h' | xargs -r clang-format --dry-run -Werror
 }
 
-# Where threads, shared memory and hostile input meet.
-sanitized_rooms='tests(//tests/proto/... + //tests/transports/... + //tests/daemon/memory/...
-  + //tests/daemon/device/... + //tests/daemon/session/... + //tests/daemon/ring/...)'
-# Of these, where several threads or processes share memory.
+# Where several threads or processes share memory.
 threaded_rooms='tests(//tests/proto/ring/... + //tests/proto/fdchannel/... + //tests/proto/direct/...
   + //tests/transports/... + //tests/daemon/memory/... + //tests/daemon/session/... + //tests/daemon/ring/...)'
+# There, and where hostile input is read.
+sanitized_rooms="$threaded_rooms + tests(//tests/proto/... + //tests/daemon/device/...)"
 
 # unit_tests CONFIG QUERY [BAZEL_OPTION...]: Bazel's tests in one configuration, reports collected.
 unit_tests() {

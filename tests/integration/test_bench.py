@@ -100,7 +100,8 @@ def test_every_byte_arrives_between_two_nodes(two_nodes, bench, start_bench):
     here, there = two_nodes
     target = start_bench(there, "target", "--engine", there.host.address)
     good(bench(here, "initiator", "--target", target_address(target), *SMALL,
-               "--block", "4K,3M", "--batch", "3", "--op", "read,write,mix", "--baseline", "socket"))
+               "--block", "4K,64K,3M", "--batch", "7", "--op", "read,write,mix",
+               "--baseline", "socket"))
     assert target.wait(TIMEOUT_S) == 0
 
 
