@@ -39,6 +39,8 @@ _LIBRARIES = {
     "openssl": ["-lcrypto"],
     "ssl": ["-lssl", "-lcrypto"],
     "numa": ["-lnuma"],
+    # Takes the place of malloc in the programs that link it.
+    "mimalloc": ["-lmimalloc"],
     "uring": ["-luring"],
     "rt": ["-lrt", "-ldl", "-lpthread"],
 }
