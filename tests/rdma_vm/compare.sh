@@ -1,6 +1,7 @@
 #!/bin/bash
 # Runs in the test machine: the same work by perftest and by two daemons, over the same two devices.
-# compare.sh PREFIX. Prints "PROGRAM OPERATION BYTES DEPTH BATCH MIB_PER_S" per measurement.
+# compare.sh PREFIX. Prints "perftest OPERATION BYTES DEPTH BATCH MIB_PER_S" and the same of hixld with the
+# line of its results in the place of the speed, in turns, beginning and ending with perftest.
 prefix=$1
 work=$(mktemp -d)
 export PATH=$prefix/bin:$PATH HIXLD_NO_AUTOSTART=1
@@ -44,7 +45,7 @@ perftest() {
   echo "perftest $1 $2 $4 $5 $moved"
 }
 
-# bench OPERATION BYTES DEPTH BATCH: three rounds. Blocks lie apart: neighbours would become one. Four
+# bench OPERATION BYTES DEPTH BATCH: one round. Blocks lie apart: neighbours would become one. Four
 # times DEPTH is submitted, so that the queue pair is refilled at once, as perftest's is; the submitting
 # thread, which perftest has none of, gives way to what receives the packets on its processor.
 bench() {
@@ -56,16 +57,11 @@ bench() {
   # shellcheck disable=SC2086  # an option and its value
   HIXLD_SOCKET=$work/here.sock nice -n 19 hixl-bench initiator --engine $here $address --quiet \
     --timeout-ms 60000 --op "$1" --block "$2" --batch "$4" --layout scattered --async \
-    --depth $((4 * $3 / $4)) --rounds 3 --duration 2s --warmup 1s \
+    --depth $((4 * $3 / $4)) --rounds 1 --duration 2s --warmup 300ms \
     --jsonl "$work/jsonl" >"$work/said" 2>&1 || { cat "$work/said"; exit 1; }
   kill $target 2>/dev/null
   wait $target
-  python3 - "$work/jsonl" "$@" <<'PY'
-import json, sys
-line = json.loads(open(sys.argv[1]).readline())
-for rate in line["rounds_gb_per_s"]:
-    print("hixld", *sys.argv[2:], "%.3f" % (rate * 1e9 / 2**20))
-PY
+  echo "hixld $1 $2 $3 $4 $(cat "$work/jsonl")"
 }
 
 # One processor posts and polls, for perftest as for the daemon (its worker); the other receives the
@@ -76,16 +72,16 @@ while read -r size iterations depth batch; do
   start here rxe0 "$depth"
   start there rxe1 "$depth"
   for operation in write read; do
-    for round in 1 2; do
-      perftest $operation "$size" "$iterations" "$depth" "$batch"
+    perftest $operation "$size" "$iterations" "$depth" "$batch"
+    for round in 1 2 3 4 5 6; do
       bench $operation "$size" "$depth" "$batch"
       perftest $operation "$size" "$iterations" "$depth" "$batch"
     done
   done
   stop
 done <<'SIZES'
-1048576 80 16 1
-65536 1000 32 16
-4096 10000 64 32
-4096 10000 64 1
+1048576 120 16 1
+65536 2000 32 16
+4096 30000 64 32
+4096 30000 64 1
 SIZES
