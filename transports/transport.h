@@ -44,19 +44,22 @@ struct CopyPiece {
   uint64_t length = 0;
 };
 
+// One block is the commonest transfer: its piece needs no memory of its own.
+using CopyPieces = absl::InlinedVector<CopyPiece, 1>;
+
 struct TransferJob {
   // Unique in this daemon; names the transfer on the wire and in the logs.
   uint64_t id = 0;
   CopyDirection direction = CopyDirection::kRead;
   // The target's id of the channel (unused by the local transport).
   uint64_t channel = 0;
-  std::vector<CopyPiece> pieces;
+  CopyPieces pieces;
   uint64_t bytes = 0;
   // CLOCK_MONOTONIC nanoseconds; when it passes, the transport fences the transfer and ends it
   // with TIMEOUT.
   int64_t deadline_ns = kNoDeadline;
   // Keeps everything that `pieces` points to alive until `done` has run.
-  absl::InlinedVector<std::shared_ptr<const void>, 3> pins;
+  absl::InlinedVector<std::shared_ptr<const void>, 4> pins;
   absl::AnyInvocable<void(absl::Status)> done;
 
   // Progress, for operators.

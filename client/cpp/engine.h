@@ -183,9 +183,9 @@ class Engine : private Recoverable {
   template <typename Send>
   absl::Status Carry(const std::string& remote, TransferDirection direction, const BatchView& batch,
                      int64_t deadline, Send send);
-  absl::Status Refresh(const std::vector<uint64_t>& requests);
-  absl::Status Ask(const Attachment& live, const std::vector<uint64_t>& requests,
-                   const std::vector<uint64_t>& transfers);
+  absl::Status Refresh(absl::Span<const uint64_t> requests);
+  absl::Status Ask(const Attachment& live, absl::Span<const uint64_t> requests,
+                   absl::Span<const uint64_t> transfers);
   bool Take(uint64_t request, const QueryArgs& args, std::set<std::string>* failed_peers,
             QueryResult* result, std::string* message);
 

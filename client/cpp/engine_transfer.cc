@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 #include "client/cpp/checks.h"
 #include "client/cpp/engine.h"
@@ -149,10 +150,10 @@ void Engine::Forget(const std::vector<Request>& requests) {
 }
 
 // Brings the states of these requests up to date.
-absl::Status Engine::Refresh(const std::vector<uint64_t>& requests) {
+absl::Status Engine::Refresh(absl::Span<const uint64_t> requests) {
   const Attachment live = Current();
-  std::vector<uint64_t> asked;
-  std::vector<uint64_t> transfers;
+  absl::InlinedVector<uint64_t, 2> asked;
+  absl::InlinedVector<uint64_t, 2> transfers;
   {
     MutexLock lock(&mutex_);
     for (const uint64_t id : requests) {
@@ -171,10 +172,9 @@ absl::Status Engine::Refresh(const std::vector<uint64_t>& requests) {
   return Ask(live, asked, transfers);
 }
 
-absl::Status Engine::Ask(const Attachment& live, const std::vector<uint64_t>& requests,
-                         const std::vector<uint64_t>& transfers) {
-  const absl::StatusOr<std::vector<TransferReport>> reports =
-      live.submitter->Query(live.handle, transfers);
+absl::Status Engine::Ask(const Attachment& live, absl::Span<const uint64_t> requests,
+                         absl::Span<const uint64_t> transfers) {
+  const absl::StatusOr<TransferReports> reports = live.submitter->Query(live.handle, transfers);
   const absl::Status status = Noted(live, reports.status());
   if (!status.ok() && !IsSessionLost(status)) return status;
   MutexLock lock(&mutex_);
@@ -218,7 +218,7 @@ bool Engine::Take(uint64_t id, const QueryArgs& args, std::set<std::string>* fai
 
 absl::StatusOr<RequestState> Engine::Query(uint64_t request, std::string* message) {
   MutexLock querying(&query_mutex_);
-  HIXLD_RETURN_IF_ERROR(Refresh({request}));
+  HIXLD_RETURN_IF_ERROR(Refresh({&request, 1}));
   std::set<std::string> failed_peers;
   QueryResult result;
   if (!Take(request, {}, &failed_peers, &result, message)) return UnknownRequest(request);

@@ -84,8 +84,8 @@ class GrpcSubmitter : public Submitter {
     return response.transfer_id();
   }
 
-  absl::StatusOr<std::vector<TransferReport>> Query(
-      uint64_t engine_handle, const std::vector<uint64_t>& transfer_ids) override {
+  absl::StatusOr<TransferReports> Query(uint64_t engine_handle,
+                                        absl::Span<const uint64_t> transfer_ids) override {
     v1::GetTransferStatusRequest request;
     request.set_engine_handle(engine_handle);
     request.mutable_transfer_ids()->Assign(transfer_ids.begin(), transfer_ids.end());
@@ -96,7 +96,7 @@ class GrpcSubmitter : public Submitter {
       return Failed(absl::StrCat("hixld reports on ", response.results_size(), " of ",
                                  transfer_ids.size(), " transfers"));
     }
-    std::vector<TransferReport> reports;
+    TransferReports reports;
     reports.reserve(transfer_ids.size());
     for (const v1::TransferStatusResult& result : response.results()) {
       reports.push_back({.transfer_id = result.transfer_id(),

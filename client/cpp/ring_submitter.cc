@@ -100,9 +100,9 @@ class RingSubmitter : public Submitter {
     return kRingBit | *slot;
   }
 
-  absl::StatusOr<std::vector<TransferReport>> Query(
-      uint64_t engine_handle, const std::vector<uint64_t>& transfer_ids) override {
-    std::vector<TransferReport> reports(transfer_ids.size());
+  absl::StatusOr<TransferReports> Query(uint64_t engine_handle,
+                                        absl::Span<const uint64_t> transfer_ids) override {
+    TransferReports reports(transfer_ids.size());
     std::vector<uint64_t> others;
     std::vector<size_t> places;
     for (size_t i = 0; i < transfer_ids.size(); ++i) {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
@@ -85,6 +86,8 @@ struct TransferReport {
   TransferOutcome outcome = TransferOutcome::kWaiting;
   std::string message;  // why it failed
 };
+// Programs mostly ask for one at a time.
+using TransferReports = absl::InlinedVector<TransferReport, 1>;
 
 // Thread-safe. Belongs to one session; errors that end it satisfy IsSessionLost. A call that was
 // not answered is never sent again.
@@ -98,8 +101,8 @@ class Submitter {
   virtual absl::StatusOr<uint64_t> Submit(const TransferCall& call) = 0;
   // One report per id, in order. A terminal outcome is told once; an unknown
   // id has failed.
-  virtual absl::StatusOr<std::vector<TransferReport>> Query(
-      uint64_t engine_handle, const std::vector<uint64_t>& transfer_ids) = 0;
+  virtual absl::StatusOr<TransferReports> Query(uint64_t engine_handle,
+                                                absl::Span<const uint64_t> transfer_ids) = 0;
   // Nobody will ask for this transfer any more.
   virtual void Forget(uint64_t transfer_id) = 0;
 };

@@ -123,8 +123,7 @@ OwnedBatch::OwnedBatch(const BatchView& view)
       remote_(view.remote.begin(), view.remote.end()),
       lengths_(view.lengths.begin(), view.lengths.end()) {}
 
-OwnedBatch::OwnedBatch(std::vector<uint64_t> local, std::vector<uint64_t> remote,
-                       std::vector<uint64_t> lengths)
+OwnedBatch::OwnedBatch(Words local, Words remote, Words lengths)
     : local_(std::move(local)), remote_(std::move(remote)), lengths_(std::move(lengths)) {}
 
 absl::Status CheckBatch(const BatchView& batch, uint64_t max_descriptors) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
@@ -25,17 +26,18 @@ struct BatchView {
 // A batch of one's own, for calls that have to wait before they can be checked.
 class OwnedBatch {
  public:
+  // As the rings deliver them.
+  using Words = absl::InlinedVector<uint64_t, 2>;
   OwnedBatch() = default;
   explicit OwnedBatch(const BatchView& view);
   // Takes three arrays of one length.
-  OwnedBatch(std::vector<uint64_t> local, std::vector<uint64_t> remote,
-             std::vector<uint64_t> lengths);
+  OwnedBatch(Words local, Words remote, Words lengths);
   BatchView view() const { return {local_, remote_, lengths_}; }
 
  private:
-  std::vector<uint64_t> local_;
-  std::vector<uint64_t> remote_;
-  std::vector<uint64_t> lengths_;
+  Words local_;
+  Words remote_;
+  Words lengths_;
 };
 
 // The arrays have one length, at most `max_descriptors`, and no address is null. An empty batch
@@ -45,7 +47,7 @@ absl::Status CheckBatch(const BatchView& batch, uint64_t max_descriptors);
 enum class BatchSide : uint8_t { kLocal, kRemote };
 
 struct BatchPlan {
-  std::vector<CopyPiece> pieces;
+  CopyPieces pieces;
   uint64_t bytes = 0;
   // The remote regions it touches, each once; empty when they belong to another daemon.
   std::vector<uint64_t> remote_regions;

@@ -18,6 +18,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "absl/container/btree_map.h"
+#include "absl/container/flat_hash_map.h"
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -34,6 +36,7 @@
 #include "daemon/link/link.h"
 #include "daemon/memory/region.h"
 #include "daemon/memory/uncovered.h"
+#include "daemon/ring/transfer_end.h"
 #include "daemon/session/session.h"
 #include "proto/base/clock.h"
 #include "proto/base/endpoint.h"
@@ -162,13 +165,6 @@ struct TransferArgs {
       on_accepted;
 };
 
-// How a transfer that was waited for has ended.
-struct TransferEnd {
-  absl::Status status;
-  uint64_t bytes = 0;
-  uint64_t id = 0;  // 0: it was refused
-};
-
 struct TransferReport {
   uint64_t id = 0;
   TransferState state = TransferState::kWaiting;
@@ -208,7 +204,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   void Disconnect(absl::string_view remote_engine, int64_t timeout_ms,
                   absl::AnyInvocable<void(absl::Status)> done);
 
-  using SyncDone = absl::AnyInvocable<void(TransferEnd)>;
+  using SyncDone = TransferDone;
   // Answered when the transfer has ended. timeout_ns 0 = no deadline. Returns a function that
   // cancels the transfer, for a caller that goes away.
   absl::AnyInvocable<void()> TransferSync(TransferArgs args, SyncDone done);
@@ -393,10 +389,10 @@ class Engine : public std::enable_shared_from_this<Engine> {
   // The same by their keys, for transfers that name them so.
   std::unordered_map<uint64_t, ChannelRef> by_key_ ABSL_GUARDED_BY(mutex_);
   // Running ones, and ended asynchronous ones that have not been reported. Ids grow.
-  std::map<uint64_t, TransferRef> transfers_ ABSL_GUARDED_BY(mutex_);
+  absl::btree_map<uint64_t, TransferRef> transfers_ ABSL_GUARDED_BY(mutex_);
   // Running transfers of other engines of this daemon that touch this one's memory.
   // The gates open when the transfer has ended.
-  std::map<TransferRef, std::vector<GateRef>> touching_ ABSL_GUARDED_BY(mutex_);
+  absl::flat_hash_map<TransferRef, std::vector<GateRef>> touching_ ABSL_GUARDED_BY(mutex_);
   std::set<std::shared_ptr<Inbound>> inbound_ ABSL_GUARDED_BY(mutex_);
   // By which clients of this daemon copy from and to this engine's memory, until they are empty.
   std::map<DirectGate*, std::shared_ptr<DirectGate>> granted_ ABSL_GUARDED_BY(mutex_);

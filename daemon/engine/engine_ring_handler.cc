@@ -5,7 +5,7 @@
 namespace hixld {
 
 void EngineRingHandler::Run(uint64_t session_id, ring::Consumer::Batch batch, Accepted accepted,
-                            Done done) {
+                            TransferDone done) {
   const auto engine = engines_->Find(session_id, batch.engine);
   if (!engine.ok()) return done({.status = engine.status()});
   TransferArgs args;
@@ -17,9 +17,7 @@ void EngineRingHandler::Run(uint64_t session_id, ring::Consumer::Batch batch, Ac
   args.may_relay = batch.timeout_ns != 0;
   args.timeout_ns = static_cast<int64_t>(
       std::min<uint64_t>(batch.timeout_ns, static_cast<uint64_t>(kNoDeadline)));
-  (*engine)->TransferSync(std::move(args), [done = std::move(done)](TransferEnd end) mutable {
-    done({.status = std::move(end.status), .bytes = end.bytes, .transfer_id = end.id});
-  });
+  (*engine)->TransferSync(std::move(args), std::move(done));
 }
 
 }  // namespace hixld

@@ -10,7 +10,8 @@ class EngineRingHandler : public RingHandler {
  public:
   // `engines` outlives it.
   explicit EngineRingHandler(EngineRegistry* engines) : engines_(engines) {}
-  void Run(uint64_t session_id, ring::Consumer::Batch batch, Accepted accepted, Done done) override;
+  void Run(uint64_t session_id, ring::Consumer::Batch batch, Accepted accepted,
+           TransferDone done) override;
 
  private:
   EngineRegistry* const engines_;

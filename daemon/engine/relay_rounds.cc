@@ -15,7 +15,7 @@ void RelayRounds::Submit(std::shared_ptr<TransferJob> job) {
 
 // nullptr: nothing is left.
 std::shared_ptr<TransferJob> RelayRounds::NextLocked() {
-  const std::vector<CopyPiece>& pieces = whole_->pieces;
+  const CopyPieces& pieces = whole_->pieces;
   if (piece_ == pieces.size()) return nullptr;
   auto round = std::make_shared<TransferJob>();
   round->id = next_id_->fetch_add(1, std::memory_order_relaxed);

@@ -33,7 +33,11 @@ class RingServer::Ring : public Loop::Poller, public std::enable_shared_from_thi
         options_(options),
         session_id_(session_id),
         consumer_(std::move(consumer)),
-        on_nonsense_(std::move(on_nonsense)) {}
+        on_nonsense_(std::move(on_nonsense)) {
+    for (uint32_t slot = 0; slot < consumer_->slots(); ++slot) {
+      places_.push_back({consumer_.get(), slot});
+    }
+  }
 
   const ring::Consumer& consumer() const { return *consumer_; }
   void SayRegionsGone() { consumer_->SayRegionsGone(); }
@@ -73,6 +77,16 @@ class RingServer::Ring : public Loop::Poller, public std::enable_shared_from_thi
   void Wake() override { consumer_->StayAwake(); }
 
  private:
+  // A slot of this ring, to publish in.
+  struct Place {
+    ring::Consumer* consumer;
+    uint32_t slot;
+    void Publish(const TransferEnd& end) const {
+      consumer->Publish(slot, SlotStateOf(end.status), static_cast<uint32_t>(ApiCodeOf(end.status)),
+                        end.bytes, end.id, end.status.message());
+    }
+  };
+
   void Run(ring::Consumer::Batch batch) {
     const uint32_t slot = batch.slot;
     RingHandler::Accepted accepted;
@@ -82,13 +96,10 @@ class RingServer::Ring : public Loop::Poller, public std::enable_shared_from_thi
         self->consumer_->SayRunning(slot, local, remote);
       };
     }
+    // Small enough to need no memory of its own.
+    std::shared_ptr<Place> place(shared_from_this(), &places_[slot]);
     handler_->Run(session_id_, std::move(batch), std::move(accepted),
-                  [self = shared_from_this(), slot](RingHandler::Outcome outcome) {
-                    self->consumer_->Publish(slot, SlotStateOf(outcome.status),
-                                             static_cast<uint32_t>(ApiCodeOf(outcome.status)),
-                                             outcome.bytes, outcome.transfer_id,
-                                             outcome.status.message());
-                  });
+                  [place = std::move(place)](const TransferEnd& end) { place->Publish(end); });
   }
 
   // A ring that has been quiet for a while leaves the pollers, so that thousands of idle sessions
@@ -136,6 +147,7 @@ class RingServer::Ring : public Loop::Poller, public std::enable_shared_from_thi
   const Options options_;
   const uint64_t session_id_;
   const std::unique_ptr<ring::Consumer> consumer_;
+  std::vector<Place> places_;  // by slot
   absl::AnyInvocable<void(absl::Status)> on_nonsense_;
   bool polled_ = false;
   bool ended_ = false;

@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "daemon/ring/transfer_end.h"
 #include "proto/base/mutex.h"
 #include "proto/ring/consumer.h"
 #include "proto/ring/layout.h"
@@ -20,14 +21,7 @@ namespace hixld {
 // What carries out a batch: the engines, or a test.
 class RingHandler {
  public:
-  struct Outcome {
-    absl::Status status;
-    uint64_t bytes = 0;
-    uint64_t transfer_id = 0;
-  };
-  // Called exactly once, on any thread, when no byte of the batch can land any more.
-  using Done = absl::AnyInvocable<void(Outcome)>;
-  // Called at most once, before Done, when the batch has been accepted.
+  // Called at most once, before TransferDone, when the batch has been accepted.
   using Accepted = absl::AnyInvocable<void(absl::Span<const ring::Extent> local,
                                            absl::Span<const ring::Extent> remote)>;
 
@@ -35,7 +29,7 @@ class RingHandler {
   // Runs on the session's worker and never blocks. `batch` has not been checked beyond its shape.
   // `accepted` is null for a batch without a verdict.
   virtual void Run(uint64_t session_id, ring::Consumer::Batch batch, Accepted accepted,
-                   Done done) = 0;
+                   TransferDone done) = 0;
 };
 
 class RingServer {

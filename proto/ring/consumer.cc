@@ -143,6 +143,20 @@ void Consumer::AdvanceHead() {
   FutexWakeAll(&header_->head);
 }
 
+void Consumer::Begin(const Entry& entry) {
+  partial_.engine = entry.engine;
+  partial_.channel = entry.channel;
+  partial_.timeout_ns = entry.timeout_ns;
+  partial_.slot = entry.slot;
+  partial_.op = static_cast<Op>(entry.op);
+  partial_.verdict = (entry.flags & kVerdict) != 0;
+  partial_.local.clear();
+  partial_.remote.clear();
+  partial_.lengths.clear();
+  collecting_ = true;
+  too_long_ = false;
+}
+
 absl::StatusOr<bool> Consumer::Next(uint32_t max_descriptors, Batch* batch) {
   while (true) {
     const uint32_t tail = header_->tail.load(std::memory_order_acquire);
@@ -154,14 +168,7 @@ absl::StatusOr<bool> Consumer::Next(uint32_t max_descriptors, Batch* batch) {
     CopyShared(&entries_[head_ & (geometry_.entries - 1)], &entry, sizeof(entry));
     HIXLD_RETURN_IF_ERROR(CheckEntry(entry));
     if (!collecting_) {
-      partial_ = Batch{.engine = entry.engine,
-                       .channel = entry.channel,
-                       .timeout_ns = entry.timeout_ns,
-                       .slot = entry.slot,
-                       .op = static_cast<Op>(entry.op),
-                       .verdict = (entry.flags & kVerdict) != 0};
-      collecting_ = true;
-      too_long_ = false;
+      Begin(entry);
       active_[entry.slot].store(true, std::memory_order_relaxed);
       in_flight_.fetch_add(1, std::memory_order_relaxed);
       slots_[entry.slot].state.store(kAccepted, std::memory_order_release);
@@ -175,11 +182,9 @@ absl::StatusOr<bool> Consumer::Next(uint32_t max_descriptors, Batch* batch) {
       Publish(partial_.slot, kFailed, static_cast<uint32_t>(ApiCode::kResourceExhausted), 0, 0,
               absl::StrCat("the batch has more than ", max_descriptors,
                            " descriptors; option limits.max_descriptors_per_transfer"));
-      partial_ = Batch{};
       continue;
     }
     *batch = std::move(partial_);
-    partial_ = Batch{};
     return true;
   }
 }

@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -28,6 +29,9 @@ class Consumer {
   uint64_t size() const { return memory_.size(); }
   uint32_t slots() const { return geometry_.slots; }
 
+  // Room for a batch of a block or two without memory of its own.
+  using Words = absl::InlinedVector<uint64_t, 2>;
+
   // One whole batch, copied.
   struct Batch {
     uint64_t engine = 0;
@@ -37,9 +41,9 @@ class Consumer {
     Op op = Op::kRead;
     bool verdict = false;  // SayRunning is asked for
     // One entry per descriptor in each.
-    std::vector<uint64_t> local;
-    std::vector<uint64_t> remote;
-    std::vector<uint64_t> lengths;
+    Words local;
+    Words remote;
+    Words lengths;
     size_t size() const { return lengths.size(); }
   };
 
@@ -66,6 +70,7 @@ class Consumer {
  private:
   Consumer(const Geometry& geometry, UniqueFd memory_fd, Mapping memory, UniqueFd wake_fd);
   absl::Status CheckEntry(const Entry& entry) const;
+  void Begin(const Entry& entry);
   void CopyDescriptors(const Entry& entry);
   void Append(const Descriptor* descriptors, uint32_t count);
   void AppendBlocks(const Entry& entry);

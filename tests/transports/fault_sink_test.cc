@@ -8,7 +8,7 @@
 namespace hixld::testing {
 namespace {
 
-std::vector<CopyPiece> TenBytes(MappedMemory& local, MappedMemory& remote) {
+CopyPieces TenBytes(MappedMemory& local, MappedMemory& remote) {
   return {{.local = {&local, 0}, .remote = {&remote, 0}, .length = 10}};
 }
 

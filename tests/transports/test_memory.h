@@ -126,7 +126,7 @@ inline void FillRandom(std::byte* bytes, size_t size, uint64_t seed) {
 // A transfer and its outcome. The job can be used again after Wait.
 class TestTransfer {
  public:
-  TestTransfer(CopyDirection direction, std::vector<CopyPiece> pieces) {
+  TestTransfer(CopyDirection direction, CopyPieces pieces) {
     static std::atomic<uint64_t> next_id{1};
     job_ = std::make_shared<TransferJob>();
     job_->id = next_id.fetch_add(1);
@@ -159,8 +159,8 @@ class TestTransfer {
 
 // Cuts [0, size) of two memories into blocks and pairs them in random order, so that neither side
 // is written twice. Some bytes stay out.
-inline std::vector<CopyPiece> RandomPieces(MemoryAccess* local, MemoryAccess* remote, uint64_t size,
-                                           uint64_t max_block, std::mt19937_64* random) {
+inline CopyPieces RandomPieces(MemoryAccess* local, MemoryAccess* remote, uint64_t size,
+                               uint64_t max_block, std::mt19937_64* random) {
   std::vector<uint64_t> lengths;
   for (uint64_t at = 0; at < size;) {
     lengths.push_back(std::min(size - at, 1 + (*random)() % max_block));
@@ -181,7 +181,7 @@ inline std::vector<CopyPiece> RandomPieces(MemoryAccess* local, MemoryAccess* re
   std::vector<uint64_t> remote_at;
   place(&local_at);
   place(&remote_at);
-  std::vector<CopyPiece> pieces;
+  CopyPieces pieces;
   for (size_t i = 0; i < lengths.size(); ++i) {
     if ((*random)() % 8 == 0) continue;
     pieces.push_back(CopyPiece{.local = {local, local_at[i]},
@@ -193,9 +193,9 @@ inline std::vector<CopyPiece> RandomPieces(MemoryAccess* local, MemoryAccess* re
 }
 
 // What `pieces` make of `target` when they are copied from `source` one after the other.
-inline std::vector<std::byte> ExpectedTarget(const std::vector<CopyPiece>& pieces,
-                                             CopyDirection direction, const std::byte* source,
-                                             const std::byte* target, size_t size) {
+inline std::vector<std::byte> ExpectedTarget(const CopyPieces& pieces, CopyDirection direction,
+                                             const std::byte* source, const std::byte* target,
+                                             size_t size) {
   std::vector<std::byte> expected(target, target + size);
   for (const CopyPiece& piece : pieces) {
     const bool read = direction == CopyDirection::kRead;

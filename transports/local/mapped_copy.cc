@@ -30,7 +30,7 @@ MappedCopy::MappedCopy(WorkerSet* workers, const LocalTransportOptions& options,
       deadline_ns_(job_->deadline_ns),
       total_(job_->bytes),
       left_(total_) {
-  const std::vector<CopyPiece>& pieces = job_->pieces;
+  const CopyPieces& pieces = job_->pieces;
   for (const CopyPiece& piece : pieces) {
     overlapping_ |= Overlap(MappedAt(piece.local), MappedAt(piece.remote), piece.length);
   }
@@ -48,16 +48,20 @@ MappedCopy::MappedCopy(WorkerSet* workers, const LocalTransportOptions& options,
 }
 
 void MappedCopy::Start() {
+  home_ = &workers_->at(job_->worker);
   // The home worker last: it may be this thread, and the others must be woken before it copies.
-  const uint32_t home = job_->worker;
-  for (uint32_t i = 1; i <= joining_; ++i) Join(workers_->at(home + joining_ - i));
+  for (uint32_t i = 1; i < joining_; ++i) Join(workers_->at(job_->worker + joining_ - i));
+  // Captures so little that the task needs no memory of its own.
+  home_->Post([self = shared_from_this()] { self->CopyOn(*self->home_); });
 }
 
 void MappedCopy::Join(Loop& loop) {
-  loop.Post([self = shared_from_this(), &loop] {
-    if (!self->CopyNextChunk()) return;
-    loop.AddStep([self] { return self->CopyNextChunk(); });
-  });
+  loop.Post([self = shared_from_this(), &loop] { self->CopyOn(loop); });
+}
+
+void MappedCopy::CopyOn(Loop& loop) {
+  if (!CopyNextChunk()) return;
+  loop.AddStep([self = shared_from_this()] { return self->CopyNextChunk(); });
 }
 
 // Returns whether there may be more.
@@ -81,7 +85,7 @@ bool MappedCopy::CopyNextChunk() {
 }
 
 void MappedCopy::CopyRange(uint64_t begin, uint64_t end) {
-  const std::vector<CopyPiece>& pieces = job_->pieces;
+  const CopyPieces& pieces = job_->pieces;
   size_t index = 0;
   uint64_t offset = 0;
   if (!ends_.empty()) {

@@ -22,6 +22,7 @@ class MappedCopy : public LocalCopy, public std::enable_shared_from_this<MappedC
 
  private:
   void Join(Loop& loop);
+  void CopyOn(Loop& loop);
   bool CopyNextChunk();
   void CopyRange(uint64_t begin, uint64_t end);
   void CopyPart(const CopyPiece& piece, uint64_t offset, uint64_t length) const;
@@ -29,7 +30,10 @@ class MappedCopy : public LocalCopy, public std::enable_shared_from_this<MappedC
   bool DropRest(absl::FunctionRef<absl::Status()> reason);
   void Finish();
 
+  static constexpr size_t kCacheLine = 64;
+
   WorkerSet* const workers_;
+  Loop* home_ = nullptr;              // where the channel belongs to
   std::shared_ptr<TransferJob> job_;  // gone once the transfer has ended
   const int64_t deadline_ns_;
   const uint64_t total_;
@@ -43,9 +47,12 @@ class MappedCopy : public LocalCopy, public std::enable_shared_from_this<MappedC
   absl::Status outcome_;
 
   // The next byte that nobody has taken; from kStopped on, nothing can be taken any more.
-  alignas(64) std::atomic<uint64_t> cursor_{0};
+  // Padded instead of aligned: memory of a larger alignment than usual is slow to get.
+  [[maybe_unused]] char before_cursor_[kCacheLine];
+  std::atomic<uint64_t> cursor_{0};
+  [[maybe_unused]] char before_left_[kCacheLine - sizeof(cursor_)];
   // Bytes that are neither copied nor dropped; whoever takes it to 0 ends the transfer.
-  alignas(64) std::atomic<uint64_t> left_;
+  std::atomic<uint64_t> left_;
   std::atomic<bool> cancelled_{false};
 };
 

@@ -55,7 +55,7 @@ void InitiatorCore::Submit(std::shared_ptr<TransferJob> transfer) {
       queue_.Add(job.get());
       ArmDeadline(transfer->deadline_ns);
       jobs_.emplace(transfer.get(), std::move(job));
-      outcome.kick = true;
+      outcome.idle = TakeIdle();
     }
   }
   if (!refused.ok()) outcome.ended.emplace_back(std::move(job), refused);
@@ -137,6 +137,7 @@ void InitiatorCore::Settle(Job* job, Outcome* outcome) {
 
 void InitiatorCore::Carry(Outcome outcome) {
   if (outcome.kick) KickLanes();
+  if (outcome.idle != nullptr) outcome.idle->Kick();
   for (const auto& job : outcome.elsewhere) SubmitElsewhere(job->transfer);
   for (auto& [job, status] : outcome.ended) job->transfer->done(status);
 }
@@ -167,14 +168,21 @@ void InitiatorCore::KickLanes() {
   std::shared_ptr<SendLane> lane;
   {
     MutexLock lock(&mutex_);
-    const uint32_t first = next_kick_.fetch_add(1, std::memory_order_relaxed);
-    for (uint32_t i = 0; i < lanes_.size() && lane == nullptr; ++i) {
-      const LaneSlot& slot = lanes_[(first + i) % lanes_.size()];
-      if (slot.state == LaneState::kUp && slot.lane->idle()) lane = slot.lane;
-    }
-    if (lane != nullptr) lane->set_idle(false);
+    lane = TakeIdle();
   }
   if (lane != nullptr) lane->Kick();
+}
+
+// The next lane with nothing to do, which is to be woken.
+std::shared_ptr<SendLane> InitiatorCore::TakeIdle() {
+  const uint32_t first = next_kick_++;
+  for (uint32_t i = 0; i < lanes_.size(); ++i) {
+    const LaneSlot& slot = lanes_[(first + i) % lanes_.size()];
+    if (slot.state != LaneState::kUp || !slot.lane->idle()) continue;
+    slot.lane->set_idle(false);
+    return slot.lane;
+  }
+  return nullptr;
 }
 
 void InitiatorCore::TakeWork(SendLane& lane, size_t max_works, uint64_t max_bytes,
@@ -182,7 +190,7 @@ void InitiatorCore::TakeWork(SendLane& lane, size_t max_works, uint64_t max_byte
   std::vector<MissingKeys> missing;
   // Valid as long as the lock is held, and while the jobs hold their memory.
   LastKeys last;
-  bool more = false;
+  std::shared_ptr<SendLane> next;
   {
     MutexLock lock(&mutex_);
     if (!closed_.ok()) return;
@@ -196,10 +204,10 @@ void InitiatorCore::TakeWork(SendLane& lane, size_t max_works, uint64_t max_byte
       ++work.job->outstanding;
       ++work.job->on_lane[lane.options().index];
     }
-    more = !queue_.empty();
     lane.set_idle(out->empty());
+    if (!queue_.empty()) next = TakeIdle();
   }
-  if (more) KickLanes();
+  if (next != nullptr) next->Kick();
   if (!missing.empty()) AskForKeys(std::move(missing));
 }
 

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/inlined_vector.h"
 #include "proto/base/mutex.h"
 #include "proto/wire/rdma.pb.h"
 #include "transports/rdma/connect.h"
@@ -93,9 +94,10 @@ class InitiatorCore : public SendLane::Source,
   static const char* StateText(LaneState state);
   // Collects what to do once `mutex_` is free.
   struct Outcome {
-    std::vector<std::pair<std::unique_ptr<Job>, absl::Status>> ended;
+    absl::InlinedVector<std::pair<std::unique_ptr<Job>, absl::Status>, 4> ended;
     std::vector<std::unique_ptr<Job>> elsewhere;  // in moving_
-    bool kick = false;
+    bool kick = false;                            // lanes that have nothing to do
+    std::shared_ptr<SendLane> idle;               // this one
   };
   struct MissingKeys {
     std::shared_ptr<TransferJob> transfer;
@@ -137,6 +139,7 @@ class InitiatorCore : public SendLane::Source,
   Job* Find(const TransferJob* transfer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Carry(Outcome outcome);
   void KickLanes();
+  std::shared_ptr<SendLane> TakeIdle() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void FlushLanesOf(const std::weak_ptr<TransferJob>& transfer);
   void ArmDeadline(int64_t deadline_ns) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void OnDeadline();
@@ -212,7 +215,7 @@ class InitiatorCore : public SendLane::Source,
   // The last reason why memory could not be registered, here or at the target.
   std::string key_trouble_ ABSL_GUARDED_BY(mutex_);
   std::atomic<bool> away_{false};  // given_up_ is an error
-  std::atomic<uint32_t> next_kick_{0};
+  uint32_t next_kick_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace hixld::rdma

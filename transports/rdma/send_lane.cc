@@ -1,6 +1,7 @@
 #include "transports/rdma/send_lane.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <utility>
 
@@ -51,7 +52,8 @@ SendLane::SendLane(Options options, std::unique_ptr<VerbsQueuePair> queue_pair,
       completions_(std::move(completions)),
       source_(std::move(source)),
       control_(control),
-      number_(queue_pair_->number()) {}
+      number_(queue_pair_->number()),
+      posted_(std::bit_ceil(options_.depth)) {}
 
 SendLane::~SendLane() { completions_->Unreserve(options_.depth); }
 
@@ -90,7 +92,7 @@ void SendLane::Pump() {
   pumping_ = true;
   while (state_ == State::kUp && pump_again_) {
     // One slot stays free for the drain.
-    const size_t room = options_.depth - 1 - posted_.size();
+    const size_t room = options_.depth - 1 - posted_count_;
     if (room == 0 || posted_bytes_ >= options_.inflight_bytes) break;
     batch_.clear();
     pump_again_ = false;
@@ -107,11 +109,12 @@ void SendLane::Post() {
   const size_t count = batch_.size();
   requests_.assign(count, ibv_send_wr{});
   segments_.assign(count, ibv_sge{});
-  uint32_t sequence = first_sequence_ + static_cast<uint32_t>(posted_.size());
+  uint32_t sequence = first_sequence_ + posted_count_;
   for (size_t i = 0; i < count; ++i) {
     const Work& work = batch_[i];
     segments_[i] = {work.local, static_cast<uint32_t>(work.range.length), work.local_key};
     ibv_send_wr& request = requests_[i];
+    PostedAt(sequence) = work;
     request.wr_id = CompletionQueue::WorkId(token_, sequence++);
     request.next = i + 1 < count ? &requests_[i + 1] : nullptr;
     request.sg_list = &segments_[i];
@@ -127,7 +130,7 @@ void SendLane::Post() {
     request.wr.rdma.rkey = work.remote_key;
     posted_bytes_ += work.range.length;
   }
-  posted_.insert(posted_.end(), batch_.begin(), batch_.end());
+  posted_count_ += static_cast<uint32_t>(count);
   ibv_send_wr* bad = nullptr;
   if (const int error = queue_pair_->Post(requests_.data(), &bad); error != 0) {
     BreakHere(ErrnoError(error, "post work requests"));
@@ -158,7 +161,7 @@ int SendLane::PostEmpty(uint32_t sequence) {
 
 // A last work request: its completion comes after those of all others.
 void SendLane::PostDrain() {
-  drain_sequence_ = first_sequence_ + static_cast<uint32_t>(posted_.size());
+  drain_sequence_ = first_sequence_ + posted_count_;
   if (PostEmpty(drain_sequence_) != 0) {
     Finish();
     return;
@@ -173,8 +176,9 @@ void SendLane::Finish() {
   completions_->loop()->CancelTimer(drain_timer_);
   completions_->Detach(token_);
   if (!sent_.empty()) source_->OnSent(*this, std::exchange(sent_, {}));
-  std::vector<Work> unknown(posted_.begin(), posted_.end());
-  posted_.clear();
+  std::vector<Work> unknown;
+  for (uint32_t i = 0; i < posted_count_; ++i) unknown.push_back(PostedAt(first_sequence_ + i));
+  posted_count_ = 0;
   control_->Post([self = shared_from_this(), unknown = std::move(unknown)]() mutable {
     self->queue_pair_.reset();
     self->source_->OnBroken(*self, self->why_, self->culprit_, std::move(unknown));
@@ -182,13 +186,13 @@ void SendLane::Finish() {
 }
 
 void SendLane::PopUntil(uint32_t sequence) {
-  while (!posted_.empty() && static_cast<int32_t>(sequence - first_sequence_) >= 0) {
-    const Work& work = posted_.front();
+  while (posted_count_ > 0 && static_cast<int32_t>(sequence - first_sequence_) >= 0) {
+    const Work& work = PostedAt(first_sequence_);
     posted_bytes_ -= work.range.length;
     auto& bytes = work.job->write() ? bytes_sent_ : bytes_received_;
     bytes.fetch_add(work.range.length, std::memory_order_relaxed);
     sent_.push_back(work);
-    posted_.pop_front();
+    --posted_count_;
     ++first_sequence_;
   }
 }
@@ -212,9 +216,9 @@ void SendLane::OnCompletion(const ibv_wc& completion, uint32_t sequence) {
     BreakHere(Failed("the queue pair was flushed"));
     return;
   }
-  const size_t index = sequence - first_sequence_;
-  if (culprit_.job == nullptr && index < posted_.size()) {
-    culprit_ = {posted_[index].job, completion.status};
+  const uint32_t index = sequence - first_sequence_;
+  if (culprit_.job == nullptr && index < posted_count_) {
+    culprit_ = {PostedAt(sequence).job, completion.status};
   }
   const std::string what =
       absl::StrCat(StatusText(completion.status), " (status ", static_cast<int>(completion.status),

@@ -8,7 +8,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <string>
 #include <vector>
@@ -91,6 +90,7 @@ class SendLane : public CompletionQueue::Client, public std::enable_shared_from_
   void PostDrain();
   void Finish();
   void PopUntil(uint32_t sequence);
+  Work& PostedAt(uint32_t sequence) { return posted_[sequence & (posted_.size() - 1)]; }
 
   const Options options_;
   std::unique_ptr<VerbsQueuePair> queue_pair_;
@@ -110,8 +110,9 @@ class SendLane : public CompletionQueue::Client, public std::enable_shared_from_
   bool pump_again_ = false;  // somebody asked to since work was last looked for
   absl::Status why_;
   Culprit culprit_;
-  // Posted and not acknowledged; the first has number `first_sequence_`.
-  std::deque<Work> posted_;
+  // Posted and not acknowledged: number n lies at n modulo the size, which is a power of two.
+  std::vector<Work> posted_;
+  uint32_t posted_count_ = 0;
   uint32_t first_sequence_ = 0;
   uint64_t posted_bytes_ = 0;
   uint32_t drain_sequence_ = 0;

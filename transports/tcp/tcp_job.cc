@@ -4,7 +4,7 @@
 
 namespace hixld {
 
-Stripes CutStripes(const std::vector<CopyPiece>& pieces, uint64_t max_bytes, uint32_t max_pieces) {
+Stripes CutStripes(const CopyPieces& pieces, uint64_t max_bytes, uint32_t max_pieces) {
   Stripes stripes;
   Stripe stripe;
   auto close = [&](uint32_t next_piece, uint64_t next_offset) {

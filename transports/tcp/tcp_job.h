@@ -24,11 +24,11 @@ using Stripes = absl::InlinedVector<Stripe, 1>;
 
 // Cuts the pieces in order; every stripe has at most `max_bytes` bytes, `max_pieces` pieces and at
 // least one byte. Pieces of length 0 are left out or carried along.
-Stripes CutStripes(const std::vector<CopyPiece>& pieces, uint64_t max_bytes, uint32_t max_pieces);
+Stripes CutStripes(const CopyPieces& pieces, uint64_t max_bytes, uint32_t max_pieces);
 
 // Calls visit(piece, offset, length) for every part of the stripe.
 template <typename Visit>
-void ForEachPart(const std::vector<CopyPiece>& pieces, const Stripe& stripe, Visit visit) {
+void ForEachPart(const CopyPieces& pieces, const Stripe& stripe, Visit visit) {
   uint64_t left = stripe.bytes;
   uint64_t offset = stripe.offset;
   for (uint32_t i = stripe.piece; left > 0; ++i, offset = 0) {

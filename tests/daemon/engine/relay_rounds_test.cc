@@ -34,10 +34,10 @@ struct Fixture {
     job->done = [this](absl::Status status) { ended.set_value(std::move(status)); };
   }
   // The round that is under way; the sink ends it with `status`.
-  std::vector<CopyPiece> Next(const absl::Status& status = absl::OkStatus()) {
+  CopyPieces Next(const absl::Status& status = absl::OkStatus()) {
     sink.WaitForJobs(1);
     const auto round = sink.front();
-    const std::vector<CopyPiece> pieces = round->pieces;
+    const CopyPieces pieces = round->pieces;
     CHECK(round->id > 1000);
     CHECK(round->deadline_ns == 12345);
     CHECK(round->direction == CopyDirection::kRead);

@@ -21,7 +21,7 @@ namespace {
 class FakeEngines : public RingHandler {
  public:
   void Run(uint64_t session_id, ring::Consumer::Batch batch, Accepted accepted,
-           Done done) override {
+           TransferDone done) override {
     uint64_t sum = 0;
     for (const uint64_t length : batch.lengths) sum += length;
     const ring::Extent here = {0x1000, 0x2000};
@@ -41,7 +41,7 @@ class FakeEngines : public RingHandler {
     return held_.size();
   }
   void Let() {
-    std::vector<Done> held;
+    std::vector<TransferDone> held;
     {
       MutexLock lock(&mutex_);
       held.swap(held_);
@@ -51,7 +51,7 @@ class FakeEngines : public RingHandler {
 
  private:
   Mutex mutex_;
-  std::vector<Done> held_ ABSL_GUARDED_BY(mutex_);
+  std::vector<TransferDone> held_ ABSL_GUARDED_BY(mutex_);
 };
 
 struct Fixture {

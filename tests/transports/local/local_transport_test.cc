@@ -96,7 +96,7 @@ TEST_CASE("one transfer may mix mapped and other memory") {
   auto mapped = Filled<MappedMemory>(50'000, 1);
   auto distant = Filled<DistantMemory>(50'000, 2);
   auto target = Filled<MappedMemory>(100'000, 3);
-  std::vector<CopyPiece> pieces;
+  CopyPieces pieces;
   for (uint64_t at = 0; at < 50'000; at += 1'000) {
     pieces.push_back(
         {.local = {target.get(), 2 * at}, .remote = {mapped.get(), at}, .length = 1'000});
@@ -243,8 +243,7 @@ TEST_CASE("a cancelled transfer that waits for staging does not wait for it") {
   for (int i = 0; i < 4; ++i) {
     hogs.push_back(std::make_unique<TestTransfer>(
         CopyDirection::kRead,
-        std::vector<CopyPiece>{
-            {.local = {sink.get(), 0}, .remote = {stuck.get(), 0}, .length = 1 << 20}}));
+        CopyPieces{{.local = {sink.get(), 0}, .remote = {stuck.get(), 0}, .length = 1 << 20}}));
     fixture.transport->Submit(hogs.back()->job());
   }
   stuck->WaitForOperations(8);  // all buffers of the only worker

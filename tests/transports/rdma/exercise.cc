@@ -101,7 +101,7 @@ struct Nodes {
     return std::move(*made);
   }
 
-  std::shared_ptr<TransferJob> Job(CopyDirection direction, std::vector<CopyPiece> pieces) {
+  std::shared_ptr<TransferJob> Job(CopyDirection direction, CopyPieces pieces) {
     static std::atomic<uint64_t> next_id{1};
     auto job = std::make_shared<TransferJob>();
     job->id = next_id++;
@@ -128,8 +128,8 @@ struct Nodes {
 };
 
 // Blocks of random lengths that cover most of both memories, in another order there.
-std::vector<CopyPiece> RandomList(const Nodes& nodes, size_t size, std::mt19937_64& random) {
-  std::vector<CopyPiece> pieces;
+CopyPieces RandomList(const Nodes& nodes, size_t size, std::mt19937_64& random) {
+  CopyPieces pieces;
   for (uint64_t at = 0; at < size;) {
     const uint64_t length =
         std::min<uint64_t>(size - at, 1 + random() % (random() % 8 ? 9000 : 700'000));
@@ -150,7 +150,7 @@ int CheckLists(Nodes& nodes, const std::function<bool(int)>& more) {
   int round = 0;
   for (; more(round); ++round) {
     const bool write = random() % 2 == 0;
-    const std::vector<CopyPiece> pieces = RandomList(nodes, kSize, random);
+    const CopyPieces pieces = RandomList(nodes, kSize, random);
     for (const CopyPiece& piece : pieces) {
       std::byte* const here = local.data() + piece.local.offset;
       std::byte* const there = remote.data() + (piece.remote_address - kRemoteBase);

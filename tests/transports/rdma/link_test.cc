@@ -43,7 +43,7 @@ struct Nodes {
 // A transfer on the test's channel.
 class Transfer {
  public:
-  Transfer(Pair& pair, CopyDirection direction, std::vector<CopyPiece> pieces,
+  Transfer(Pair& pair, CopyDirection direction, CopyPieces pieces,
            int64_t deadline_ns = kNoDeadline)
       : pair_(pair), job_(std::make_shared<TransferJob>()) {
     static std::atomic<uint64_t> next_id{1};
@@ -96,7 +96,7 @@ TEST_CASE("Random lists of reads and writes move the right bytes") {
   std::vector<std::byte> remote(nodes->remote->bytes(), nodes->remote->bytes() + kSize);
   for (int round = 0; round < 60; ++round) {
     const bool write = random() % 2 == 0;
-    std::vector<CopyPiece> pieces;
+    CopyPieces pieces;
     uint64_t at = 0;
     while (at < kSize && pieces.size() < 200) {
       const uint64_t length = std::min<uint64_t>(1 + random() % 20000, kSize - at);
@@ -190,7 +190,7 @@ TEST_CASE("A refused transfer tells whether bytes of it may have moved") {
   CHECK(ApiCodeOf(first.Start().Wait()) == ApiCode::kParamInvalid);
   CHECK_FALSE(first.moved());
   // With more pieces than one request for keys names, the first ones go before the last is refused.
-  std::vector<CopyPiece> pieces;
+  CopyPieces pieces;
   for (uint64_t i = 0; i < 5000; ++i) pieces.push_back(nodes->Piece(2 * i, 2 * i, 1));
   pieces.push_back(nodes->Piece(0, kSize, 1));
   Transfer second(*nodes, CopyDirection::kWrite, pieces);
@@ -294,7 +294,7 @@ TEST_CASE("A closed link ends everything that waits, and refuses what comes") {
   for (int i = 0; i < 64; ++i) {
     transfers.push_back(std::make_unique<Transfer>(
         *nodes, i % 2 == 0 ? CopyDirection::kWrite : CopyDirection::kRead,
-        std::vector<CopyPiece>{nodes->Piece(i * 4096, i * 4096, 4096)}));
+        CopyPieces{nodes->Piece(i * 4096, i * 4096, 4096)}));
     transfers.back()->Start();
   }
   nodes->link->Close(NotConnected("peer lost"), MonotonicNanos());
@@ -467,7 +467,7 @@ TEST_CASE("The send queue's depth is respected") {
   Nodes nodes(options);
   CheckOk(Transfer(*nodes, CopyDirection::kWrite, {nodes->Piece(0, 0, 1)}).Start().Wait());
   nodes.network.Hold(true);
-  std::vector<CopyPiece> pieces;
+  CopyPieces pieces;
   for (uint64_t i = 0; i < 500; ++i) pieces.push_back(nodes->Piece(i * 2, i * 2, 1));
   Transfer many(*nodes, CopyDirection::kWrite, pieces);
   many.Start();

@@ -34,7 +34,7 @@ struct Fixture {
 
   std::unique_ptr<TestTransfer> Transfer(CopyDirection direction, uint64_t offset = 0,
                                          uint64_t length = kSize, uint64_t channel = kChannel) {
-    std::vector<CopyPiece> pieces = {
+    CopyPieces pieces = {
         {.local = {local.get(), offset}, .remote_address = kBase + offset, .length = length}};
     auto transfer = std::make_unique<TestTransfer>(direction, std::move(pieces));
     transfer->job()->channel = channel;

@@ -21,8 +21,7 @@ constexpr uint64_t kChannel = 3;
 constexpr uint64_t kBase = 0x100000;
 
 std::unique_ptr<TestTransfer> Whole(CopyDirection direction, MemoryAccess* local) {
-  std::vector<CopyPiece> pieces = {
-      {.local = {local, 0}, .remote_address = kBase, .length = local->length()}};
+  CopyPieces pieces = {{.local = {local, 0}, .remote_address = kBase, .length = local->length()}};
   auto transfer = std::make_unique<TestTransfer>(direction, std::move(pieces));
   transfer->job()->channel = kChannel;
   return transfer;
@@ -198,7 +197,7 @@ TEST_CASE("chaos: cut, stopped and cancelled at random, every end is true") {
   std::vector<std::vector<std::byte>> at_end(kSlots);
   for (int i = 0; i < kSlots; ++i) {
     const bool read = random() % 2 == 0;
-    std::vector<CopyPiece> pieces;
+    CopyPieces pieces;
     for (uint64_t at = 0; at < kSlot;) {
       const uint64_t length = std::min(kSlot - at, 1 + random() % 50'000);
       pieces.push_back({.local = {local.get(), i * kSlot + at},

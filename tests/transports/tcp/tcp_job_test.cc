@@ -12,7 +12,7 @@ CopyPiece Piece(uint64_t address, uint64_t length) {
 }
 
 // Every byte of every piece, once and in order, and no stripe beyond the limits.
-void CheckCut(const std::vector<CopyPiece>& pieces, uint64_t max_bytes, uint32_t max_pieces) {
+void CheckCut(const CopyPieces& pieces, uint64_t max_bytes, uint32_t max_pieces) {
   std::vector<std::pair<uint64_t, uint64_t>> parts;
   for (const Stripe& stripe : CutStripes(pieces, max_bytes, max_pieces)) {
     uint64_t bytes = 0;
@@ -44,7 +44,7 @@ void CheckCut(const std::vector<CopyPiece>& pieces, uint64_t max_bytes, uint32_t
 TEST_CASE("stripes of random lists cover every byte once") {
   std::mt19937_64 random(3);
   for (int round = 0; round < 300; ++round) {
-    std::vector<CopyPiece> pieces(random() % 50);
+    CopyPieces pieces(random() % 50);
     uint64_t address = 1000;
     for (CopyPiece& piece : pieces) {
       piece = Piece(address, random() % 4 == 0 ? 0 : random() % 300);
@@ -56,7 +56,7 @@ TEST_CASE("stripes of random lists cover every byte once") {
 
 TEST_CASE("lengths beyond 32 bits are cut without loss") {
   const uint64_t length = GENERATE((1ULL << 32) + 1, 5ULL << 30, 1ULL, (1ULL << 20) + 1);
-  const std::vector<CopyPiece> pieces = {Piece(1ULL << 40, length), Piece(1, 3)};
+  const CopyPieces pieces = {Piece(1ULL << 40, length), Piece(1, 3)};
   const Stripes stripes = CutStripes(pieces, 1 << 20, 4096);
   uint64_t bytes = 0;
   for (const Stripe& stripe : stripes) bytes += stripe.bytes;

@@ -32,7 +32,7 @@ std::shared_ptr<Memory> Filled(size_t size, uint64_t seed) {
   return memory;
 }
 
-std::unique_ptr<TestTransfer> OnChannel(CopyDirection direction, std::vector<CopyPiece> pieces) {
+std::unique_ptr<TestTransfer> OnChannel(CopyDirection direction, CopyPieces pieces) {
   for (CopyPiece& piece : pieces) {
     piece.remote_address += kBase;
     piece.remote = {};
@@ -141,7 +141,7 @@ TEST_CASE("more pieces than one frame holds, each of one byte") {
   auto local = Filled<MappedMemory>(2 * kCount, 1);
   auto remote = Filled<MappedMemory>(2 * kCount, 2);
   pair.resolver.Add(kChannel, kBase, remote);
-  std::vector<CopyPiece> pieces;
+  CopyPieces pieces;
   for (uint64_t i = 0; i < kCount; ++i) {
     pieces.push_back({.local = {local.get(), 2 * i}, .remote_address = 2 * i + 1, .length = 1});
   }
